@@ -1,0 +1,12 @@
+//! The decisions. Each is a pure function of a snapshot and what it is given, and says why.
+//!
+//! * [`score`] - what a placement costs the pool: tables over occupancy masks
+//! * [`place`] - where a pod goes, in an exact total order
+//! * [`check`] - the independent judge of any placement
+//! * [`reason`] - every "no", with a code and a sentence
+
+pub mod check;
+pub mod place;
+pub mod reason;
+pub mod score;
+pub mod testing;
