@@ -1,0 +1,318 @@
+//! Kubelet, agent and node restart: running pods are untouched, and what was there comes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use e2e::oracle;
+use e2e::pods::{deployment, phase, pod};
+use e2e::world::{World, describe};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Resource as _, ResourceExt as _};
+use serde_json::json;
+use shared::names::DeviceId;
+
+use crate::Stage;
+use crate::placement::no_place_twice;
+
+/// The agent as the kernel names it.
+const AGENT: &str = "migpool-device-";
+/// Resources are back within this time after a kubelet restart.
+const BACK_WITHIN: Duration = Duration::from_secs(5);
+
+pub(crate) async fn a_kubelet_restart_leaves_pods_alone_and_brings_resources_back(
+    stage: &Stage,
+) -> Result<()> {
+    let world = &stage.world;
+    for number in 1..=3 {
+        world.submit(pod(&format!("held-{number}"), "2g.20gb", 1)).await?;
+    }
+    for number in 1..=3 {
+        world.running(&format!("held-{number}")).await?;
+    }
+    world.counts_are_true(20).await?;
+    let before = identities(world).await?;
+    let node = node_of(&world.pod("held-1").await?);
+    stage.cluster.restart_kubelet(&node)?;
+    let back = Instant::now();
+    world.counts_are_true(30).await?;
+    let took = back.elapsed();
+    ensure!(took < BACK_WITHIN, "resources came back after {took:?}");
+    println!(
+        "    resources back {:.1} s after the kubelet listened",
+        took.as_secs_f32()
+    );
+    let after = identities(world).await?;
+    ensure!(before == after, "{before:?} became {after:?}");
+    world.submit(pod("new", "1g.10gb", 1)).await?;
+    world.running("new").await?;
+    world.counts_are_true(20).await
+}
+
+pub(crate) async fn an_agent_killed_at_any_step_loses_nothing(stage: &Stage) -> Result<()> {
+    let world = &stage.world;
+    world.submit(pod("bystander", "3g.40gb", 1)).await?;
+    let node = node_of(&world.running("bystander").await?);
+    let machine = stage.cluster.node(&node)?;
+    // each slow call is a step of the journal that the agent dies in
+    let steps = [
+        "nvmlDeviceCreateGpuInstanceWithPlacement",
+        "nvmlGpuInstanceCreateComputeInstanceWithPlacement",
+        "nvmlComputeInstanceDestroy",
+        "nvmlGpuInstanceDestroy",
+    ];
+    for (round, step) in steps.into_iter().enumerate() {
+        let before = identities(world).await?;
+        machine.fake_nvml(&["delay", step, "--ms", "3000"])?;
+        // profiles alternate, so that idle slices of the round before are in the way and must be destroyed
+        let profile = if round % 2 == 0 { "1g.10gb" } else { "2g.20gb" };
+        let name = format!("round-{round}");
+        world
+            .deploy(on_node(deployment(&name, profile, 1), &node))
+            .await?;
+        world
+            .until(30, "the pod of the round is bound", async || {
+                let pods = world.all_pods().await?;
+                let bound = pods
+                    .iter()
+                    .any(|pod| pod.name_any().starts_with(&name) && !node_of(pod).is_empty());
+                Ok(if bound {
+                    Ok(())
+                } else {
+                    Err("it is not".to_owned())
+                })
+            })
+            .await?;
+        tokio::time::sleep(Duration::from_millis(700)).await; // the slow call itself takes 3 s
+        kill("-KILL", &Process::find(AGENT, Some(&node))?)?;
+        machine.fake_nvml(&["clear"])?;
+        world
+            .until(
+                120,
+                &format!("round {round}: its pod runs after the agent died in {step}"),
+                async || {
+                    let pods = world.all_pods().await?;
+                    no_place_twice(&pods)?;
+                    let runs = pods
+                        .iter()
+                        .any(|pod| pod.name_any().starts_with(&name) && phase(pod) == "Running");
+                    let failed: Vec<String> = pods
+                        .iter()
+                        .filter(|pod| phase(pod) == "Failed")
+                        .map(describe)
+                        .collect();
+                    Ok(if runs && failed.is_empty() {
+                        Ok(())
+                    } else {
+                        Err(format!("runs: {runs}, failed: {failed:?}"))
+                    })
+                },
+            )
+            .await?;
+        world
+            .counts_are_true(60)
+            .await
+            .with_context(|| format!("after round {round}"))?;
+        let after = identities(world).await?;
+        ensure!(
+            before.iter().all(|pod| after.contains(pod)),
+            "round {round}: {before:?} became {after:?}"
+        );
+    }
+    Ok(())
+}
+
+pub(crate) async fn an_agent_rollout_disturbs_nothing(stage: &Stage) -> Result<()> {
+    let world = &stage.world;
+    world.deploy(deployment("steady", "1g.20gb", 5)).await?;
+    world
+        .until(60, "five pods run", async || {
+            Ok(five_run(&world.all_pods().await?))
+        })
+        .await?;
+    world.counts_are_true(20).await?;
+    let (before, places) = (identities(world).await?, held(world).await?);
+    let agents: Api<DaemonSet> = Api::namespaced(world.client.clone(), shared::names::NAMESPACE);
+    let agent = agents
+        .list(&ListParams::default())
+        .await?
+        .items
+        .into_iter()
+        .next()
+        .context("no DaemonSet")?;
+    let name = agent.name_any();
+    let stamp = json!({"spec": {"template": {"metadata": {"annotations": {"migpool.dev/rolled": "e2e"}}}}});
+    let rolled = agents
+        .patch(&name, &PatchParams::default(), &Patch::Strategic(stamp))
+        .await?;
+    let generation = rolled.metadata.generation;
+    world
+        .until(120, "the roll-out is over", async || {
+            let status = agents.get(&name).await?.status.unwrap_or_default();
+            let new = status.updated_number_scheduled == Some(status.desired_number_scheduled);
+            let over = status.observed_generation == generation
+                && new
+                && status.number_unavailable.unwrap_or(0) == 0;
+            Ok(if over { Ok(()) } else { Err(format!("{status:?}")) })
+        })
+        .await?;
+    world.counts_are_true(30).await?;
+    ensure!(before == identities(world).await?, "pods changed");
+    ensure!(places == held(world).await?, "places changed");
+    Ok(())
+}
+
+fn five_run(pods: &[Pod]) -> std::result::Result<(), String> {
+    let running = pods.iter().filter(|pod| phase(pod) == "Running").count();
+    if running == 5 {
+        Ok(())
+    } else {
+        Err(format!("{running} run"))
+    }
+}
+
+pub(crate) async fn a_node_reboot_returns_pods_to_their_places(stage: &Stage) -> Result<()> {
+    let world = &stage.world;
+    world.deploy(deployment("steady", "2g.20gb", 5)).await?;
+    world
+        .until(60, "five pods run", async || {
+            Ok(five_run(&world.all_pods().await?))
+        })
+        .await?;
+    world.counts_are_true(20).await?;
+    let node = node_of(&world.all_pods().await?[0]);
+    let (before, places) = (identities(world).await?, held(world).await?);
+    stage.cluster.reboot(&node)?;
+    world
+        .until(
+            180,
+            "five pods run again, none lingers, and the same places are held",
+            async || {
+                let pods = world.all_pods().await?;
+                no_place_twice(&pods)?;
+                let ready = pods
+                    .iter()
+                    .filter(|pod| phase(pod) == "Running" && restarted_or_new(pod, &before))
+                    .count();
+                let lingering: Vec<String> = pods
+                    .iter()
+                    .filter(|pod| phase(pod) == "Failed")
+                    .map(describe)
+                    .collect();
+                let now = held(world).await?;
+                let same = now.values().collect::<BTreeSet<_>>() == places.values().collect::<BTreeSet<_>>();
+                Ok(if ready == 5 && lingering.is_empty() && same {
+                    Ok(())
+                } else {
+                    Err(format!(
+                        "{ready} run, lingering {lingering:?}, held {now:?} (before {places:?})"
+                    ))
+                })
+            },
+        )
+        .await?;
+    let kept = identities(world).await?.intersection(&before).count();
+    println!("    {kept} of 5 pods were restarted in place, the others were replaced");
+    // who kept its pod kept its place
+    for (holder, place) in held(world).await? {
+        if let Some(was) = places.get(&holder) {
+            ensure!(*was == place, "{holder} moved from {was} to {place}");
+        }
+    }
+    world.counts_are_true(30).await
+}
+
+/// Whether a pod's container runs in this boot: it was restarted, or the pod is new.
+fn restarted_or_new(pod: &Pod, before: &BTreeSet<(String, String)>) -> bool {
+    let containers = pod
+        .status
+        .iter()
+        .flat_map(|status| status.container_statuses.iter().flatten());
+    let restarted = containers
+        .into_iter()
+        .all(|container| container.ready && container.restart_count > 0);
+    restarted || !before.contains(&(pod.name_any(), pod.uid().unwrap_or_default()))
+}
+
+/// Name and UID of every pod: what a disturbance would change.
+pub(crate) async fn identities(world: &World) -> Result<BTreeSet<(String, String)>> {
+    let pods = world.all_pods().await?;
+    Ok(pods
+        .iter()
+        .map(|pod| (pod.name_any(), pod.meta().uid.clone().unwrap_or_default()))
+        .collect())
+}
+
+/// Who holds which place, by the agents' account.
+async fn held(world: &World) -> Result<BTreeMap<String, DeviceId>> {
+    let mut held = BTreeMap::new();
+    for node in world.gpu_nodes().await? {
+        for gpu in node.status.iter().flat_map(|status| &status.gpus) {
+            for slice in &gpu.slices {
+                if let Some(holder) = &slice.holder {
+                    held.insert(holder.pod.clone(), DeviceId::new(gpu.uuid.clone(), slice.place));
+                }
+            }
+            debug_assert!(
+                oracle::busy(gpu).len() >= gpu.slices.iter().filter(|slice| slice.holder.is_some()).count()
+            );
+        }
+    }
+    Ok(held)
+}
+
+fn node_of(pod: &Pod) -> String {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.node_name.clone())
+        .unwrap_or_default()
+}
+
+/// The same Deployment, held to one node.
+fn on_node(mut deployment: serde_json::Value, node: &str) -> serde_json::Value {
+    deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    deployment
+}
+
+/// A process of ours in a container; the nodes share the machine's process table.
+pub(crate) struct Process(String);
+
+impl Process {
+    /// The process with this kernel name, and with `NODE_NAME` in its environment where a node is given.
+    pub(crate) fn find(name: &str, node: Option<&str>) -> Result<Self> {
+        let wanted = node.map(|node| format!("NODE_NAME={node}"));
+        for entry in std::fs::read_dir("/proc")? {
+            let path = entry?.path();
+            let comm = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+            if comm.trim() != name {
+                continue;
+            }
+            let environment = std::fs::read(path.join("environ")).unwrap_or_default();
+            let has = |wanted: &str| {
+                environment
+                    .split(|byte| *byte == 0)
+                    .any(|part| part == wanted.as_bytes())
+            };
+            if wanted.as_deref().is_none_or(has) {
+                return Ok(Self(
+                    path.file_name()
+                        .unwrap_or_default()
+                        .to_string_lossy()
+                        .into_owned(),
+                ));
+            }
+        }
+        bail!("no process {name} runs (node: {node:?})")
+    }
+}
+
+/// Sends a signal.
+pub(crate) fn kill(signal: &str, process: &Process) -> Result<()> {
+    let status = std::process::Command::new("kill")
+        .args([signal, &process.0])
+        .status()?;
+    ensure!(status.success(), "kill {signal} {} failed", process.0);
+    Ok(())
+}
