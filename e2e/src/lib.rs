@@ -4,7 +4,7 @@
 //! * [`world`] - a running cluster with migpool installed, and how to wait for it
 //! * [`pods`] - pods that ask for slices and report what they see
 //! * [`oracle`] - brute force: what must be allocatable, and that no place is given twice
-//! * [`bench`] - pods bound per second at 5,000 nodes
+//! * [`mod@bench`] - pods bound per second at 5,000 nodes
 //! * [`draw`] - a GPU as its memory slices, in colour and plain
 
 pub mod bench;

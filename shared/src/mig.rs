@@ -3,7 +3,7 @@
 //! * [`profile`] - `1g.10gb` and its kin: names, resource names, NVIDIA's naming formula
 //! * [`board`] - placement tables per board, from our catalogue or as NVML reports them
 //! * [`layout`] - one GPU's slices at exact starts: what fits, what is left, what a placement costs
-//! * [`plan`] - ordered create and destroy steps that never touch a used slice
+//! * [`mod@plan`] - ordered create and destroy steps that never touch a used slice
 
 pub mod board;
 pub mod layout;

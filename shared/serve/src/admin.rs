@@ -46,7 +46,11 @@ impl Readiness {
     /// Whether every part is ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).values().all(Result::is_ok)
+        self.parts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .all(Result::is_ok)
     }
 
     /// One line a part.
@@ -61,7 +65,11 @@ impl Readiness {
                 Err(reason) => writeln!(text, "{part}: not ready: {reason}"),
             };
         }
-        if text.is_empty() { "ready\n".to_owned() } else { text }
+        if text.is_empty() {
+            "ready\n".to_owned()
+        } else {
+            text
+        }
     }
 }
 
@@ -87,21 +95,33 @@ pub async fn serve(
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "admin endpoints: /metrics /livez /readyz");
     }
-    http::serve(listener, router(registry, readiness).merge(extra), Limits::ADMIN, token).await
+    http::serve(
+        listener,
+        router(registry, readiness).merge(extra),
+        Limits::ADMIN,
+        token,
+    )
+    .await
 }
 
 fn metrics(registry: &Registry) -> Response {
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, registry) {
         Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
-        Err(error) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("metrics cannot be written: {error}\n")).into_response()
-        }
+        Err(error) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("metrics cannot be written: {error}\n"),
+        )
+            .into_response(),
     }
 }
 
 fn readyz(readiness: &Readiness) -> (StatusCode, String) {
-    let status = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if readiness.is_ready() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     (status, readiness.report())
 }
 
@@ -130,10 +150,16 @@ mod tests {
         ready.set("watch", Ok(()));
         ready.set("nvml", Err("no driver yet".into()));
         let expected = "nvml: not ready: no driver yet\nwatch: ready\n";
-        assert_eq!(got(&router, "/readyz").await, (StatusCode::SERVICE_UNAVAILABLE, expected.into()));
+        assert_eq!(
+            got(&router, "/readyz").await,
+            (StatusCode::SERVICE_UNAVAILABLE, expected.into())
+        );
         assert_eq!(got(&router, "/livez").await, (StatusCode::OK, "live\n".into()));
         ready.set("nvml", Ok(()));
-        assert_eq!(got(&router, "/readyz").await, (StatusCode::OK, "nvml: ready\nwatch: ready\n".into()));
+        assert_eq!(
+            got(&router, "/readyz").await,
+            (StatusCode::OK, "nvml: ready\nwatch: ready\n".into())
+        );
     }
 
     #[tokio::test]
@@ -144,6 +170,9 @@ mod tests {
         cut.inc();
         let (status, text) = got(&router(Arc::new(registry), Readiness::new()), "/metrics").await;
         assert_eq!(status, StatusCode::OK);
-        assert_eq!(text, "# HELP migpool_slices_cut Slices cut.\n# TYPE migpool_slices_cut counter\nmigpool_slices_cut_total 1\n# EOF\n");
+        assert_eq!(
+            text,
+            "# HELP migpool_slices_cut Slices cut.\n# TYPE migpool_slices_cut counter\nmigpool_slices_cut_total 1\n# EOF\n"
+        );
     }
 }

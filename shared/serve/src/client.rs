@@ -10,7 +10,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes `ring` the process's TLS provider; must come before the first TLS connection. Later calls do nothing.
 pub fn install_tls_provider() {
-    if rustls::crypto::ring::default_provider().install_default().is_err() {
+    if rustls::crypto::ring::default_provider()
+        .install_default()
+        .is_err()
+    {
         tracing::trace!("a TLS provider was installed before");
     }
 }

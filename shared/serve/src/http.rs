@@ -48,10 +48,15 @@ impl Limits {
 ///
 /// # Errors
 /// None today; the type fits [`crate::tasks::Tasks::spawn`].
-pub async fn serve(listener: TcpListener, router: Router, limits: Limits, token: CancellationToken) -> anyhow::Result<()> {
-    let router = router
-        .layer(DefaultBodyLimit::max(limits.body))
-        .layer(from_fn(move |request: Request, next: Next| in_time(limits.request, request, next)));
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    token: CancellationToken,
+) -> anyhow::Result<()> {
+    let router = router.layer(DefaultBodyLimit::max(limits.body)).layer(from_fn(
+        move |request: Request, next: Next| in_time(limits.request, request, next),
+    ));
     let room = Arc::new(Semaphore::new(limits.connections));
     let mut connections = JoinSet::new();
     loop {
@@ -81,7 +86,9 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, token:
         while connections.try_join_next().is_some() {}
     }
     drop(listener);
-    let drained = tokio::time::timeout(limits.drain, async { while connections.join_next().await.is_some() {} });
+    let drained = tokio::time::timeout(limits.drain, async {
+        while connections.join_next().await.is_some() {}
+    });
     if drained.await.is_err() {
         tracing::warn!(open = connections.len(), "connections were cut at shutdown");
     }
@@ -94,7 +101,9 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, token: Ca
     }
     let service = service_fn(move |request: hyper::Request<Incoming>| router.clone().oneshot(request));
     let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(limits.headers);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.headers);
     let mut served = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
@@ -134,10 +143,14 @@ mod tests {
         drain: Duration::from_millis(200),
     };
 
-    async fn started() -> (std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<anyhow::Result<()>>) {
+    async fn started() -> (
+        std::net::SocketAddr,
+        CancellationToken,
+        tokio::task::JoinHandle<anyhow::Result<()>>,
+    ) {
         let router = Router::new()
             .route("/hi", get(|| async { "hi" }))
-            .route("/slow", get(|| std::future::pending::<&'static str>()))
+            .route("/slow", get(std::future::pending::<&'static str>))
             .route("/echo", post(|body: String| async move { body }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, token) = (listener.local_addr().unwrap(), CancellationToken::new());
@@ -156,13 +169,31 @@ mod tests {
     #[tokio::test]
     async fn limits_answer_and_the_server_goes_on() {
         let (address, token, served) = started().await;
-        let slow = said(address, "GET /slow HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
-        assert!(slow.starts_with("HTTP/1.1 503") && slow.contains("/slow took longer than 200ms"), "{slow}");
-        let big = said(address, "POST /echo HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 9\r\n\r\n123456789").await;
+        let slow = said(
+            address,
+            "GET /slow HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+        )
+        .await;
+        assert!(
+            slow.starts_with("HTTP/1.1 503") && slow.contains("/slow took longer than 200ms"),
+            "{slow}"
+        );
+        let big = said(
+            address,
+            "POST /echo HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 9\r\n\r\n123456789",
+        )
+        .await;
         assert!(big.starts_with("HTTP/1.1 413"), "{big}");
         // two callers who never finish their headers hold every seat until their time is up
-        let (stuck_a, stuck_b) = (TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap());
-        let hi = said(address, "GET /hi HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+        let (stuck_a, stuck_b) = (
+            TcpStream::connect(address).await.unwrap(),
+            TcpStream::connect(address).await.unwrap(),
+        );
+        let hi = said(
+            address,
+            "GET /hi HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+        )
+        .await;
         assert!(hi.starts_with("HTTP/1.1 200") && hi.ends_with("hi"), "{hi}");
         drop((stuck_a, stuck_b));
         token.cancel();

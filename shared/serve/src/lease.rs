@@ -35,7 +35,12 @@ pub struct Lease {
 impl Lease {
     /// A candidate with the usual 15 s lease, renewed each 5 s.
     #[must_use]
-    pub fn new(client: Client, namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
+    pub fn new(
+        client: Client,
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        identity: impl Into<String>,
+    ) -> Self {
         Self {
             client,
             namespace: namespace.into(),
@@ -53,7 +58,13 @@ impl Lease {
         let (leading, receiver) = channel(false);
         let token = tasks.token();
         let api = Api::namespaced(self.client.clone(), &self.namespace);
-        let candidate = Candidate { api, lease: self, leading, seen: None, held_until: None };
+        let candidate = Candidate {
+            api,
+            lease: self,
+            leading,
+            seen: None,
+            held_until: None,
+        };
         tasks.spawn("lease", candidate.stand(token));
         receiver
     }
@@ -78,20 +89,24 @@ enum Turn {
 impl Candidate {
     async fn stand(mut self, token: CancellationToken) -> anyhow::Result<()> {
         loop {
-            let ended = tokio::select! {
-                () = token.cancelled() => true,
-                () = self.turn() => false,
-            };
-            let pause = if self.held_until.is_some() { self.lease.renew } else { self.lease.renew * 2 / 5 };
             tokio::select! {
-                () = token.cancelled() => {}
-                () = self.until_next(pause), if !ended => continue,
+                () = token.cancelled() => break,
+                () = self.turn() => {}
             }
-            break;
+            let pause = if self.held_until.is_some() {
+                self.lease.renew
+            } else {
+                self.lease.renew * 2 / 5
+            };
+            tokio::select! {
+                () = token.cancelled() => break,
+                () = self.until_next(pause) => {}
+            }
         }
-        let led = self.held_until.take().is_some();
+        self.held_until = None;
         self.leading.send_replace(false);
-        if led && let Err(error) = self.release().await {
+        // Also where we do not lead: a write that shutdown cut short may have made the lease ours.
+        if let Err(error) = self.release().await {
             tracing::warn!(%error, lease = self.lease.name, "the lease could not be given back; it will expire");
         }
         Ok(())
@@ -128,7 +143,9 @@ impl Candidate {
                     self.step_down(&format!("{holder} has it"));
                 }
             }
-            Ok(Err(error)) => tracing::warn!(%error, lease = self.lease.name, "the lease could not be read or written"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, lease = self.lease.name, "the lease could not be read or written");
+            }
             Err(_) => tracing::warn!(lease = self.lease.name, "no answer about the lease"),
         }
         if self.held_until.is_some_and(|end| end <= Instant::now()) {
@@ -138,7 +155,11 @@ impl Candidate {
 
     async fn look(&mut self, now: Instant) -> kube::Result<Turn> {
         let Some(object) = self.api.get_opt(&self.lease.name).await? else {
-            return self.written(self.api.create(&PostParams::default(), &self.object(None, &self.lease.identity)).await);
+            return self.written(
+                self.api
+                    .create(&PostParams::default(), &self.object(None, &self.lease.identity))
+                    .await,
+            );
         };
         let spec = object.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.unwrap_or_default();
@@ -149,22 +170,34 @@ impl Candidate {
                 _ => now,
             };
             self.seen = Some((version, first_seen));
-            let lasts = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+            let lasts = spec
+                .lease_duration_seconds
+                .and_then(|seconds| u64::try_from(seconds).ok());
             let lasts = lasts.map_or(self.lease.duration, Duration::from_secs);
             if now < first_seen + lasts {
                 return Ok(Turn::Theirs { holder });
             }
-            tracing::info!(lease = self.lease.name, holder, "the lease has expired, taking it");
+            tracing::info!(
+                lease = self.lease.name,
+                holder,
+                "the lease has expired, taking it"
+            );
         }
         let wanted = self.object(Some(&object), &self.lease.identity);
-        self.written(self.api.replace(&self.lease.name, &PostParams::default(), &wanted).await)
+        self.written(
+            self.api
+                .replace(&self.lease.name, &PostParams::default(), &wanted)
+                .await,
+        )
     }
 
     /// A conflict means that another wrote first: theirs, until the next look.
     fn written(&self, answer: kube::Result<Object>) -> kube::Result<Turn> {
         match answer {
             Ok(_) => Ok(Turn::Ours),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Turn::Theirs { holder: "another candidate".into() }),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Turn::Theirs {
+                holder: "another candidate".into(),
+            }),
             Err(error) => Err(error),
         }
     }
@@ -184,11 +217,17 @@ impl Candidate {
             },
             spec: Some(LeaseSpec {
                 holder_identity: Some(holder.to_owned()),
-                // one second: whoever sees a lease given back by an older client waits no longer than that
+                // one second as other clients write it too: who sees an empty holder need not wait at all
                 lease_duration_seconds: Some(if holder.is_empty() { 1 } else { seconds }),
-                acquire_time: if kept { before.acquire_time } else { Some(now.clone()) },
+                acquire_time: if kept {
+                    before.acquire_time
+                } else {
+                    Some(now.clone())
+                },
                 renew_time: Some(now),
-                lease_transitions: Some(before.lease_transitions.unwrap_or(0) + i32::from(old.is_some() && !kept)),
+                lease_transitions: Some(
+                    before.lease_transitions.unwrap_or(0) + i32::from(old.is_some() && !kept),
+                ),
                 ..before
             }),
         }
@@ -196,11 +235,18 @@ impl Candidate {
 
     async fn release(&self) -> anyhow::Result<()> {
         tokio::time::timeout(self.lease.renew, async {
-            let object = self.api.get(&self.lease.name).await?;
-            let holder = object.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+            let Some(object) = self.api.get_opt(&self.lease.name).await? else {
+                return Ok(());
+            };
+            let holder = object
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.holder_identity.as_deref());
             if holder == Some(self.lease.identity.as_str()) {
                 let given_back = self.object(Some(&object), "");
-                self.api.replace(&self.lease.name, &PostParams::default(), &given_back).await?;
+                self.api
+                    .replace(&self.lease.name, &PostParams::default(), &given_back)
+                    .await?;
                 tracing::info!(lease = self.lease.name, "lease given back");
             }
             anyhow::Ok(())

@@ -32,7 +32,10 @@ pub fn token() -> CancellationToken {
     token
 }
 
-async fn either(term: &mut tokio::signal::unix::Signal, interrupt: &mut tokio::signal::unix::Signal) -> &'static str {
+async fn either(
+    term: &mut tokio::signal::unix::Signal,
+    interrupt: &mut tokio::signal::unix::Signal,
+) -> &'static str {
     tokio::select! {
         _ = term.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",

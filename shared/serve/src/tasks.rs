@@ -23,7 +23,11 @@ impl Tasks {
     /// No parts yet; `token` ends them all.
     #[must_use]
     pub fn new(token: CancellationToken) -> Self {
-        Self { token, set: JoinSet::new(), names: HashMap::new() }
+        Self {
+            token,
+            set: JoinSet::new(),
+            names: HashMap::new(),
+        }
     }
 
     /// The token that ends them all.
@@ -66,14 +70,20 @@ impl Tasks {
                 if first.is_ok() {
                     first = judged;
                 } else if let Err(error) = judged {
-                    tracing::error!(error = format!("{error:#}"), "another part failed while shutting down");
+                    tracing::error!(
+                        error = format!("{error:#}"),
+                        "another part failed while shutting down"
+                    );
                 }
             }
         });
         if rest.await.is_err() {
             self.set.abort_all();
             let names: Vec<_> = self.names.values().copied().collect();
-            first = first.and(Err(anyhow!("did not end within {GRACE:?} of shutdown: {}", names.join(", "))));
+            first = first.and(Err(anyhow!(
+                "did not end within {GRACE:?} of shutdown: {}",
+                names.join(", ")
+            )));
         }
         first
     }
@@ -97,11 +107,12 @@ mod tests {
     use super::*;
 
     /// A part that waits for shutdown and then says so.
-    fn patient(token: CancellationToken, said: tokio::sync::mpsc::UnboundedSender<()>) -> impl Future<Output = anyhow::Result<()>> {
-        async move {
-            token.cancelled().await;
-            said.send(()).context("nobody listens")
-        }
+    async fn patient(
+        token: CancellationToken,
+        said: tokio::sync::mpsc::UnboundedSender<()>,
+    ) -> anyhow::Result<()> {
+        token.cancelled().await;
+        said.send(()).context("nobody listens")
     }
 
     async fn outcome(dying: impl Future<Output = anyhow::Result<()>> + Send + 'static) -> (String, bool) {
@@ -115,18 +126,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_part_that_fails_ends_the_rest_in_good_order() {
-        assert_eq!(outcome(async { Err(anyhow!("disk full")) }).await, ("dying failed: disk full".into(), true));
+        assert_eq!(
+            outcome(async { Err(anyhow!("disk full")) }).await,
+            ("dying failed: disk full".into(), true)
+        );
     }
 
     #[tokio::test]
     async fn a_part_that_returns_early_counts_as_failed() {
-        assert_eq!(outcome(async { Ok(()) }).await, ("dying ended before shutdown".into(), true));
+        assert_eq!(
+            outcome(async { Ok(()) }).await,
+            ("dying ended before shutdown".into(), true)
+        );
     }
 
     #[tokio::test]
     async fn a_part_that_panics_ends_the_rest_and_is_named() {
         let (error, ended_well) = outcome(async { panic!("bad luck") }).await;
-        assert!(error.starts_with("dying failed:") && error.contains("bad luck"), "{error}");
+        assert!(
+            error.starts_with("dying failed:") && error.contains("bad luck"),
+            "{error}"
+        );
         assert!(ended_well);
     }
 

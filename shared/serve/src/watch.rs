@@ -109,7 +109,10 @@ where
         };
         Some((change, (walker, token)))
     });
-    Watch { stream: stream.boxed(), freshness: receiver }
+    Watch {
+        stream: stream.boxed(),
+        freshness: receiver,
+    }
 }
 
 /// The walk through the picture above.
@@ -125,8 +128,14 @@ struct Walker<K> {
 
 enum Step<K> {
     List,
-    Start { version: String },
-    Watch { version: String, opened: Instant, events: BoxStream<'static, kube::Result<WatchEvent<K>>> },
+    Start {
+        version: String,
+    },
+    Watch {
+        version: String,
+        opened: Instant,
+        events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
+    },
 }
 
 impl<K> Walker<K>
@@ -145,7 +154,11 @@ where
                     }
                 }
                 Step::Start { version } => self.start(version).await,
-                Step::Watch { version, opened, events } => {
+                Step::Watch {
+                    version,
+                    opened,
+                    events,
+                } => {
                     if let Some(change) = self.event(version, opened, events).await {
                         return change;
                     }
@@ -173,7 +186,11 @@ where
             all.extend(page.items);
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
-                let Some(version) = page.metadata.resource_version.filter(|version| !version.is_empty()) else {
+                let Some(version) = page
+                    .metadata
+                    .resource_version
+                    .filter(|version| !version.is_empty())
+                else {
                     self.failed("list: the answer has no resource version".to_owned());
                     return None;
                 };
@@ -194,7 +211,11 @@ where
         };
         match in_time(START_TIMEOUT, self.api.watch(&params, &version)).await {
             Ok(events) => {
-                self.step = Step::Watch { version, opened: Instant::now(), events: events.boxed() };
+                self.step = Step::Watch {
+                    version,
+                    opened: Instant::now(),
+                    events: events.boxed(),
+                };
                 self.live();
             }
             Err(Failure::Expired(why)) => self.expired(&why),
@@ -255,7 +276,11 @@ where
             version = at;
         }
         self.waits = waits();
-        self.step = Step::Watch { version, opened, events };
+        self.step = Step::Watch {
+            version,
+            opened,
+            events,
+        };
         change
     }
 

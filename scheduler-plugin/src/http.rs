@@ -1,0 +1,14 @@
+//! What kube-scheduler asks, and the answers: filter, prioritize and bind.
+//!
+//! * [`wire`] - the types as they are spelled on the wire
+//! * [`body`] - reading a request, bounded
+//! * [`router`] - paths, spans and metrics
+//! * [`filter`], [`prioritize`] - pure answers from the index
+//! * [`bind`] - picks the place, writes the Binding
+
+pub mod bind;
+pub mod body;
+pub mod filter;
+pub mod prioritize;
+pub mod router;
+pub mod wire;

@@ -1,0 +1,265 @@
+//! Which nodes can take a pod. Where something fits the answer is the one best node and no word about the others:
+//! kube-scheduler then skips scoring. Where nothing fits every node gets the same sentence.
+//!
+//! Whole nodes (a cluster autoscaler that simulates) are answered with all that fit, and nothing is held.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use shared::decide::place::{Ranking, rank};
+use shared::decide::reason::Refusal;
+use shared::names;
+use shared::policy::HAIR_COST;
+use shared::snapshot::{Request, Snapshot};
+
+use super::wire::{ExtenderArgs, ExtenderFilterResult, Nodes};
+use crate::index::{Earlier, Index, View};
+use crate::metrics::Outcome;
+use crate::watch::pods::{PodPart, has_soft_preferences};
+
+/// How often a decision is made anew when another took the place first.
+const ATTEMPTS: u32 = 4;
+
+/// An answer, and how it counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// What is sent.
+    pub result: ExtenderFilterResult,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Code of the reason, where there is one.
+    pub reason: &'static str,
+}
+
+/// The nodes that kube-scheduler leaves to choose from.
+enum Asked {
+    Names(Vec<String>),
+    Whole(Vec<Node>),
+}
+
+/// Answers filter for `pod`, which is `args.pod`.
+#[must_use]
+pub fn filter(index: &Index, pod: &k8s_openapi::api::core::v1::Pod, args: ExtenderArgs) -> Answer {
+    let part = PodPart::of(pod);
+    let asked = match args.nodes {
+        Some(nodes) => Asked::Whole(nodes.items.unwrap_or_default()),
+        None => Asked::Names(args.node_names.unwrap_or_default()),
+    };
+    let request = match &part.request {
+        Ok(request) if request.is_empty() => return Answer::all(asked),
+        Ok(request) => request,
+        Err(bad) => return Answer::never(&asked, &bad.to_string(), "BadRequest"),
+    };
+    if let Some(Err(bad)) = &part.placement {
+        let sentence = format!("annotation {}: {bad}, or remove it", names::ANNOTATION_PLACEMENT);
+        return Answer::never(&asked, &sentence, "BadPlacement");
+    }
+    if let Err(unavailable) = index.available() {
+        return Answer::error(unavailable.to_string(), unavailable.code());
+    }
+    match asked {
+        Asked::Names(names) => place(index, &part, request, has_soft_preferences(pod), names),
+        Asked::Whole(nodes) => simulate(index, &part, request, nodes),
+    }
+}
+
+fn place(index: &Index, part: &PodPart, request: &Request, soft: bool, names: Vec<String>) -> Answer {
+    if let Earlier::On(node) = index.begin_filter(&part.pod) {
+        return if names.contains(&node) {
+            Answer::names(vec![node])
+        } else {
+            let sentence =
+                format!("an earlier bind to node {node} is not settled yet; it will be tried again");
+            Answer::failed(names, &sentence, true, "UnderWay")
+        };
+    }
+    for _ in 0..ATTEMPTS {
+        let view = index.view();
+        let ranking = match rank(&view.snapshot, request, &names, &view.tables) {
+            Ok(ranking) => ranking,
+            Err(refusal) => return Answer::refused(names, &refusal),
+        };
+        if soft {
+            return Answer::names(names_of(&ranking, HAIR_COST));
+        }
+        let Some(best) = ranking.best() else { break };
+        if let Some(placements) = index.reserve(&part.pod, request, &best.node.name) {
+            tracing::debug!(pod = %part.pod, node = best.node.name, place = %placements, "held");
+            return Answer::names(vec![best.node.name.clone()]);
+        }
+    }
+    Answer::error(
+        "the pool changes faster than it can be decided on; it will be tried again".to_owned(),
+        "Contended",
+    )
+}
+
+fn names_of(ranking: &Ranking<'_>, hair: i64) -> Vec<String> {
+    ranking
+        .within(hair)
+        .into_iter()
+        .map(|near| near.node.name.clone())
+        .collect()
+}
+
+fn simulate(index: &Index, part: &PodPart, request: &Request, nodes: Vec<Node>) -> Answer {
+    let view = index.view();
+    let snapshot = without(index, &view, &part.pod.uid);
+    let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
+    let ranked = rank(&snapshot, request, nodes.iter().map(name), &view.tables);
+    let known: BTreeSet<String> = ranked
+        .as_ref()
+        .map(|ranking| names_of(ranking, i64::MAX).into_iter().collect())
+        .unwrap_or_default();
+    // a node that does not exist yet has no GpuNode; what its template promises is all there is to go by
+    let fits = |node: &Node| match snapshot.nodes.contains_key(name(node).as_str()) {
+        true => known.contains(&name(node)),
+        false => promises(node, request),
+    };
+    let (fit, not): (Vec<Node>, Vec<Node>) = nodes.into_iter().partition(fits);
+    let refusal = match ranked {
+        Err(refusal) => refusal,
+        Ok(_) => shared::decide::place::explain(&snapshot, request, |node| !known.contains(node)),
+    };
+    let outcome = if fit.is_empty() {
+        Outcome::Refused
+    } else {
+        Outcome::Placed
+    };
+    let sentence = refusal.to_string();
+    Answer {
+        result: ExtenderFilterResult {
+            nodes: Some(Nodes { items: Some(fit) }),
+            failed_nodes: not.iter().map(|node| (name(node), sentence.clone())).collect(),
+            ..ExtenderFilterResult::default()
+        },
+        outcome,
+        reason: if outcome == Outcome::Refused {
+            refusal.code()
+        } else {
+            ""
+        },
+    }
+}
+
+/// The cluster without what is held for a pod: that is free for it.
+#[must_use]
+pub fn without<'a>(index: &Index, view: &'a View, uid: &str) -> Cow<'a, Snapshot> {
+    let mut snapshot = Cow::Borrowed(&view.snapshot);
+    if let Some(node) = index.without(uid) {
+        snapshot
+            .to_mut()
+            .nodes
+            .insert(node.name.as_str().into(), Arc::new(node));
+    }
+    snapshot
+}
+
+/// Whether a node's allocatable resources cover a request.
+fn promises(node: &Node, request: &Request) -> bool {
+    let allocatable = node
+        .status
+        .as_ref()
+        .and_then(|status| status.allocatable.as_ref());
+    request.distinct().into_iter().all(|(profile, count)| {
+        let resource = profile.map_or_else(|| names::RESOURCE_GPU.to_owned(), names::resource);
+        let there = allocatable.and_then(|all| all.get(&resource)?.0.parse::<u32>().ok());
+        there.is_some_and(|there| there >= count)
+    })
+}
+
+impl Asked {
+    fn names(&self) -> Vec<String> {
+        match self {
+            Self::Names(names) => names.clone(),
+            Self::Whole(nodes) => nodes
+                .iter()
+                .filter_map(|node| node.metadata.name.clone())
+                .collect(),
+        }
+    }
+}
+
+impl Answer {
+    /// Every node passes.
+    fn all(asked: Asked) -> Self {
+        let result = match asked {
+            Asked::Names(names) => ExtenderFilterResult {
+                node_names: Some(names),
+                ..ExtenderFilterResult::default()
+            },
+            Asked::Whole(nodes) => ExtenderFilterResult {
+                nodes: Some(Nodes { items: Some(nodes) }),
+                ..ExtenderFilterResult::default()
+            },
+        };
+        Self {
+            result,
+            outcome: Outcome::Passed,
+            reason: "",
+        }
+    }
+
+    fn names(names: Vec<String>) -> Self {
+        let result = ExtenderFilterResult {
+            node_names: Some(names),
+            ..ExtenderFilterResult::default()
+        };
+        Self {
+            result,
+            outcome: Outcome::Placed,
+            reason: "",
+        }
+    }
+
+    fn refused(names: Vec<String>, refusal: &Refusal) -> Self {
+        Self::failed(names, &refusal.to_string(), refusal.may_pass(), refusal.code())
+    }
+
+    /// No node will ever do.
+    fn never(asked: &Asked, sentence: &str, reason: &'static str) -> Self {
+        let mut answer = Self::failed(asked.names(), sentence, false, reason);
+        if let Asked::Whole(_) = asked {
+            answer.result.node_names = None;
+            answer.result.nodes = Some(Nodes {
+                items: Some(Vec::new()),
+            });
+        }
+        answer
+    }
+
+    fn failed(names: Vec<String>, sentence: &str, may_pass: bool, reason: &'static str) -> Self {
+        let each: BTreeMap<String, String> = names
+            .into_iter()
+            .map(|name| (name, sentence.to_owned()))
+            .collect();
+        let mut result = ExtenderFilterResult {
+            node_names: Some(Vec::new()),
+            ..ExtenderFilterResult::default()
+        };
+        if may_pass {
+            result.failed_nodes = each;
+        } else {
+            result.failed_and_unresolvable_nodes = each;
+        }
+        Self {
+            result,
+            outcome: Outcome::Refused,
+            reason,
+        }
+    }
+
+    fn error(sentence: String, reason: &'static str) -> Self {
+        let result = ExtenderFilterResult {
+            error: sentence,
+            ..ExtenderFilterResult::default()
+        };
+        Self {
+            result,
+            outcome: Outcome::Error,
+            reason,
+        }
+    }
+}

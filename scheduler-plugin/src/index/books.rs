@@ -1,0 +1,359 @@
+//! Everything the index knows, and the snapshot made of it. Only what changed is made again: each change marks its
+//! node, and the next reader gets those nodes rebuilt.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serve::watch::Change;
+use shared::api::gpu_pool::Mode;
+use shared::decide::score::{Demand, Tables};
+use shared::mig::Board;
+use shared::policy::{self, Policy};
+use shared::snapshot::{Node, Snapshot};
+
+use super::build::{Built, Known};
+use super::reservations::{Reservation, Reservations, State};
+use crate::watch::gpu_nodes::GpuNodePart;
+use crate::watch::gpu_pools::PoolPart;
+use crate::watch::nodes::NodePart;
+use crate::watch::pods::PodPart;
+
+/// What the index knows.
+#[derive(Default)]
+pub struct Books {
+    /// Pods that matter, by UID.
+    pub pods: BTreeMap<String, PodPart>,
+    /// Pools, by name.
+    pub pools: BTreeMap<String, PoolPart>,
+    /// Places held.
+    pub reservations: Reservations,
+    nodes: BTreeMap<String, NodePart>,
+    gpu_nodes: BTreeMap<String, (GpuNodePart, Vec<Arc<Board>>)>,
+    pods_on: BTreeMap<String, BTreeSet<String>>,
+    boards: Vec<Arc<Board>>,
+    demand: Demand,
+    snapshot: Snapshot,
+    drift: BTreeMap<String, usize>,
+    tables: Arc<Tables>,
+    tables_made: Option<Duration>,
+    tables_stale: bool,
+    stale: BTreeSet<String>,
+    version: u64,
+}
+
+impl Books {
+    /// The numbers that hold for the whole scheduler: those of the default pool, else of the first.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        let pool = self
+            .pools
+            .get(shared::names::DEFAULT_POOL)
+            .or_else(|| self.pools.values().next());
+        pool.map(|pool| pool.policy.clone()).unwrap_or_default()
+    }
+
+    /// The pool of a node: the first by name that selects it.
+    #[must_use]
+    pub fn pool_of(&self, node: &str) -> Option<&PoolPart> {
+        let node = self.nodes.get(node)?;
+        self.pools.values().find(|pool| node.has_labels(&pool.selector))
+    }
+
+    /// The labels of a node.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&NodePart> {
+        self.nodes.get(name)
+    }
+
+    /// Places that annotations and agents disagree about.
+    #[must_use]
+    pub fn drift(&self) -> usize {
+        self.drift.values().sum()
+    }
+
+    /// Takes in a change of Nodes.
+    pub fn change_nodes(&mut self, change: Change<NodePart>) {
+        match change {
+            Change::Reset(all) => {
+                self.nodes = all.into_iter().map(|node| (node.name.clone(), node)).collect();
+                self.mark_all();
+            }
+            Change::Apply(node) => {
+                if self.nodes.get(&node.name) != Some(&node) {
+                    self.stale.insert(node.name.clone());
+                    self.nodes.insert(node.name.clone(), node);
+                }
+            }
+            Change::Delete(node) => {
+                self.nodes.remove(&node.name);
+                self.stale.insert(node.name);
+            }
+        }
+    }
+
+    /// Takes in a change of GpuNodes.
+    pub fn change_gpu_nodes(&mut self, change: Change<GpuNodePart>) {
+        match change {
+            Change::Reset(all) => {
+                self.mark_all();
+                self.gpu_nodes.clear();
+                all.into_iter().for_each(|node| self.put_gpu_node(node));
+            }
+            Change::Apply(node) => {
+                if self
+                    .gpu_nodes
+                    .get(&node.name)
+                    .is_none_or(|(known, _)| *known != node)
+                {
+                    self.put_gpu_node(node);
+                }
+            }
+            Change::Delete(node) => {
+                self.gpu_nodes.remove(&node.name);
+                self.stale.insert(node.name);
+            }
+        }
+    }
+
+    fn put_gpu_node(&mut self, node: GpuNodePart) {
+        let boards = node.boards.iter().map(|board| self.shared_board(board)).collect();
+        self.stale.insert(node.name.clone());
+        self.gpu_nodes.insert(node.name.clone(), (node, boards));
+    }
+
+    /// Equal boards are one value, so that a cost table is found by its address.
+    fn shared_board(&mut self, board: &Board) -> Arc<Board> {
+        if let Some(known) = self.boards.iter().find(|known| ***known == *board) {
+            return Arc::clone(known);
+        }
+        let board = Arc::new(board.clone());
+        self.boards.push(Arc::clone(&board));
+        self.tables_made = None;
+        board
+    }
+
+    /// Takes in a change of GpuPools.
+    pub fn change_pools(&mut self, change: Change<PoolPart>) {
+        let rules = |pools: &BTreeMap<String, PoolPart>| -> Vec<_> {
+            pools
+                .values()
+                .map(|pool| {
+                    (
+                        pool.name.clone(),
+                        pool.selector.clone(),
+                        pool.mode,
+                        pool.policy.clone(),
+                    )
+                })
+                .collect()
+        };
+        let before = rules(&self.pools);
+        match change {
+            Change::Reset(all) => {
+                self.pools = all.into_iter().map(|pool| (pool.name.clone(), pool)).collect();
+            }
+            Change::Apply(pool) => drop(self.pools.insert(pool.name.clone(), pool)),
+            Change::Delete(pool) => drop(self.pools.remove(&pool.name)),
+        }
+        if rules(&self.pools) != before {
+            self.tables_made = None;
+            self.mark_all();
+        }
+    }
+
+    /// Takes in a change of Pods.
+    pub fn change_pods(&mut self, change: Change<PodPart>, now: Duration) {
+        match change {
+            Change::Reset(mut all) => {
+                self.mark_all();
+                let before = std::mem::take(&mut self.pods);
+                self.pods_on.clear();
+                all.sort_by_key(|pod| pod.created);
+                for pod in all {
+                    if !pod.matters() {
+                        self.release(&pod.pod.uid);
+                        continue;
+                    }
+                    if !before.contains_key(&pod.pod.uid) {
+                        self.count_arrival(&pod);
+                    }
+                    self.put_pod(pod);
+                }
+                // a list may be a moment older than our own last write
+                let ttl = Duration::from_secs(self.policy().reservation_seconds.into());
+                let pods = &self.pods;
+                self.reservations.remove_if(|held| {
+                    !pods.contains_key(&held.pod.uid) && now.saturating_sub(held.since) > ttl
+                });
+            }
+            Change::Apply(pod) => {
+                if !self.pods.contains_key(&pod.pod.uid) {
+                    self.count_arrival(&pod);
+                }
+                self.forget_pod(&pod.pod.uid);
+                if pod.matters() {
+                    self.put_pod(pod);
+                } else {
+                    self.release(&pod.pod.uid);
+                }
+            }
+            Change::Delete(pod) => {
+                self.forget_pod(&pod.pod.uid);
+                self.release(&pod.pod.uid);
+            }
+        }
+    }
+
+    fn put_pod(&mut self, pod: PodPart) {
+        let uid = pod.pod.uid.clone();
+        if let Some(node) = &pod.node {
+            // from here on its annotation holds what the reservation held
+            self.release(&uid);
+            self.stale.insert(node.clone());
+            self.pods_on.entry(node.clone()).or_default().insert(uid.clone());
+        } else if pod.deleting
+            && self
+                .reservations
+                .get(&uid)
+                .is_some_and(|held| held.state == State::Tentative)
+        {
+            self.release(&uid);
+        }
+        self.pods.insert(uid, pod);
+    }
+
+    fn forget_pod(&mut self, uid: &str) {
+        let Some(node) = self.pods.remove(uid).and_then(|pod| pod.node) else {
+            return;
+        };
+        if let Some(uids) = self.pods_on.get_mut(&node) {
+            uids.remove(uid);
+            if uids.is_empty() {
+                self.pods_on.remove(&node);
+            }
+        }
+        self.stale.insert(node);
+    }
+
+    fn count_arrival(&mut self, pod: &PodPart) {
+        let Ok(request) = &pod.request else { return };
+        let half_life = f64::from(self.policy().demand_half_life_minutes) * 60.0;
+        for (profile, count) in request.distinct() {
+            if let Some(profile) = profile {
+                self.demand.record(profile, count, pod.created as f64, half_life);
+                self.tables_stale = true;
+            }
+        }
+    }
+
+    /// Holds places for a pod in place of what was held for it.
+    pub fn reserve(&mut self, reservation: Reservation) {
+        self.stale.insert(reservation.node.clone());
+        if let Some(before) = self.reservations.put(reservation) {
+            self.stale.insert(before.node);
+        }
+    }
+
+    /// Frees what is held for a pod.
+    pub fn release(&mut self, uid: &str) {
+        if let Some(before) = self.reservations.remove(uid) {
+            self.stale.insert(before.node);
+        }
+    }
+
+    /// Frees what was held for too long; says how many.
+    pub fn expire(&mut self, now: Duration) -> usize {
+        let ttl = Duration::from_secs(self.policy().reservation_seconds.into());
+        let gone = self.reservations.expire(now, ttl);
+        for held in &gone {
+            tracing::info!(pod = %held.pod, node = held.node, state = held.state.code(), "reservation expired");
+            self.stale.insert(held.node.clone());
+        }
+        gone.len()
+    }
+
+    /// A node as it would be without one pod's reservation; `None` where it has no GPUs of ours.
+    #[must_use]
+    pub fn built(&self, name: &str, without: Option<&str>) -> Option<Built> {
+        let (gpus, boards) = self.gpu_nodes.get(name)?;
+        let node = self.nodes.get(name)?;
+        let mode = match self.pool_of(name) {
+            Some(pool) => pool.mode,
+            None if self.pools.is_empty() => Mode::default(),
+            None => return None,
+        };
+        let uids = self.pods_on.get(name).into_iter().flatten();
+        let known = Known {
+            node,
+            gpus,
+            boards,
+            mode,
+            pods: uids.filter_map(|uid| self.pods.get(uid)).collect(),
+            reservations: self
+                .reservations
+                .on(name)
+                .filter(|held| Some(held.pod.uid.as_str()) != without)
+                .collect(),
+            version: self.version,
+        };
+        Some(known.build())
+    }
+
+    /// Rebuilds what changed and gives the snapshot and the cost tables.
+    pub fn refresh(&mut self, now: Duration) -> (Snapshot, Arc<Tables>) {
+        for name in std::mem::take(&mut self.stale) {
+            self.version += 1;
+            match self.built(&name, None) {
+                Some(Built { node, drift }) => {
+                    self.drift.insert(name.clone(), drift);
+                    self.put_node(name, node);
+                }
+                None => {
+                    self.drift.remove(&name);
+                    self.snapshot.nodes.remove(name.as_str());
+                }
+            }
+        }
+        self.refresh_tables(now);
+        (self.snapshot.clone(), Arc::clone(&self.tables))
+    }
+
+    fn put_node(&mut self, name: String, node: Node) {
+        match self.snapshot.nodes.get_mut(name.as_str()) {
+            Some(known) => *known = Arc::new(node),
+            None => drop(self.snapshot.nodes.insert(name.into(), Arc::new(node))),
+        }
+    }
+
+    fn refresh_tables(&mut self, now: Duration) {
+        let rest = Duration::from_secs(policy::TABLES_REFRESH_SECONDS);
+        let due = match self.tables_made {
+            None => true,
+            Some(made) => self.tables_stale && now.saturating_sub(made) >= rest,
+        };
+        if due {
+            self.tables = Arc::new(Tables::new(&self.boards, &self.demand, &self.policy()));
+            self.tables_made = Some(now);
+            self.tables_stale = false;
+        }
+    }
+
+    /// The cost tables; they know every board that a node has.
+    pub fn tables(&mut self, now: Duration) -> Arc<Tables> {
+        self.refresh_tables(now);
+        Arc::clone(&self.tables)
+    }
+
+    /// Whether the snapshot or the tables are behind what is known.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        !self.stale.is_empty() || self.tables_stale || self.tables_made.is_none()
+    }
+
+    fn mark_all(&mut self) {
+        self.stale.extend(self.gpu_nodes.keys().cloned());
+        self.stale
+            .extend(self.snapshot.nodes.keys().map(ToString::to_string));
+    }
+}
