@@ -91,6 +91,12 @@ fn api_server(plan: &Plan, space: &Space, binaries: &Binaries) -> Command {
         format!("--tls-cert-file={}", pki("apiserver.crt")),
         format!("--tls-private-key-file={}", pki("apiserver.key")),
         format!("--client-ca-file={}", pki("ca.crt")),
+        // any cluster's API server names one; a kube-scheduler in a pod waits for it
+        format!("--requestheader-client-ca-file={}", pki("ca.crt")),
+        "--requestheader-allowed-names=front-proxy-client".to_owned(),
+        "--requestheader-username-headers=X-Remote-User".to_owned(),
+        "--requestheader-group-headers=X-Remote-Group".to_owned(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--service-account-key-file={}", pki("sa.pub")),
         format!("--service-account-signing-key-file={}", pki("sa.key")),

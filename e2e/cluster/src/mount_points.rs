@@ -1,4 +1,4 @@
-//! The two folders of the machine that have to be there so that the nodes can mount their own over them.
+//! The folders of the machine that have to be there so that the nodes can mount their own over them.
 //!
 //! A folder that the machine lacks is made with a note in it. The note says at the end that it may go, even when
 //! every record is lost; a folder without it belongs to somebody else.
@@ -8,8 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// Fixed paths of the kubelet and of CNI.
-pub const MOUNT_POINTS: [&str; 2] = ["/var/lib/kubelet", "/var/lib/cni"];
+/// Fixed paths of the kubelet, of CNI and of our agent.
+pub const MOUNT_POINTS: [&str; 3] = ["/var/lib/kubelet", "/var/lib/cni", "/var/lib/migpool"];
 
 const NOTE: &str = ".made-by-migpool-cluster";
 

@@ -31,10 +31,12 @@ const SYSCTLS: [(&str, &str); 6] = [
 ];
 
 /// Folders of the node and where its programs see them.
-const FOLDERS: [(&str, &str); 3] = [
+const FOLDERS: [(&str, &str); 4] = [
     ("kubelet", "/var/lib/kubelet"),
     ("cni-state", "/var/lib/cni"),
     ("log", "/var/log"),
+    // the agent's journal: each node has its own, and it survives a reboot
+    ("agent", "/var/lib/migpool"),
 ];
 
 /// One node of a cluster.
@@ -223,6 +225,12 @@ impl<'a> Node<'a> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/uuid").context("draw a boot id")?;
         fs::write(self.boot_file(), boot)?;
         mounts.bind(&self.boot_file(), "/proc/sys/kernel/random/boot_id");
+        if gpus::present(self.node) {
+            // containers have a /proc of their own; the agent reads the node's boot where it reads the driver's files
+            let random = gpus::driver(self.node).join("proc/sys/kernel/random");
+            fs::create_dir_all(&random)?;
+            fs::copy(self.boot_file(), random.join("boot_id"))?;
+        }
         Ok(mounts)
     }
 }

@@ -203,6 +203,7 @@ fn check_root(root: &Path) -> Result<()> {
         "/dev",
         "/var/lib/kubelet",
         "/var/lib/cni",
+        "/var/lib/migpool",
     ] {
         if root.starts_with(hidden) || root == Path::new("/") {
             bail!(
