@@ -3,6 +3,7 @@
 //!
 //! * [`books`] - what is known, and the snapshot made of it
 //! * [`build`] - one node of the snapshot
+//! * [`legacies`] - what a refused pod leaves to its replacement
 //! * [`reservations`] - places held between decision and proof
 //! * [`sources`] - whether all of it is still the truth
 //! * [`binding`] - the one step that gives a place away
@@ -10,6 +11,7 @@
 pub mod binding;
 pub mod books;
 pub mod build;
+pub mod legacies;
 pub mod reservations;
 pub mod sources;
 

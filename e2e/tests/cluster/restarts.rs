@@ -194,7 +194,7 @@ pub(crate) async fn a_node_reboot_returns_pods_to_their_places(stage: &Stage) ->
                 no_place_twice(&pods)?;
                 let ready = pods
                     .iter()
-                    .filter(|pod| phase(pod) == "Running" && restarted_or_new(pod, &before))
+                    .filter(|pod| phase(pod) == "Running" && restarted_or_new(pod, &node, &before))
                     .count();
                 let lingering: Vec<String> = pods
                     .iter()
@@ -224,8 +224,9 @@ pub(crate) async fn a_node_reboot_returns_pods_to_their_places(stage: &Stage) ->
     world.counts_are_true(30).await
 }
 
-/// Whether a pod's container runs in this boot: it was restarted, or the pod is new.
-fn restarted_or_new(pod: &Pod, before: &BTreeSet<(String, String)>) -> bool {
+/// Whether a pod's container runs in this boot of its node: it was restarted, or the pod is new, or its node is
+/// another one.
+fn restarted_or_new(pod: &Pod, rebooted: &str, before: &BTreeSet<(String, String)>) -> bool {
     let containers = pod
         .status
         .iter()
@@ -233,7 +234,9 @@ fn restarted_or_new(pod: &Pod, before: &BTreeSet<(String, String)>) -> bool {
     let restarted = containers
         .into_iter()
         .all(|container| container.ready && container.restart_count > 0);
-    restarted || !before.contains(&(pod.name_any(), pod.uid().unwrap_or_default()))
+    node_of(pod) != rebooted
+        || restarted
+        || !before.contains(&(pod.name_any(), pod.uid().unwrap_or_default()))
 }
 
 /// Name and UID of every pod: what a disturbance would change.

@@ -75,6 +75,9 @@ fn place(index: &Index, part: &PodPart, request: &Request, soft: bool, names: Ve
             Answer::failed(names, &sentence, true, "UnderWay")
         };
     }
+    if let Some(node) = index.inherit(part, request, &names) {
+        return Answer::names(vec![node]);
+    }
     for _ in 0..ATTEMPTS {
         let view = index.view();
         let ranking = match rank(&view.snapshot, request, &names, &view.tables) {

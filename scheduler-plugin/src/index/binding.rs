@@ -239,7 +239,8 @@ fn pick(
 }
 
 /// Whether every GPU of a placement still takes work.
-fn takes_all(snapshot: &Snapshot, node: &str, placements: &Placements) -> bool {
+#[must_use]
+pub fn takes_all(snapshot: &Snapshot, node: &str, placements: &Placements) -> bool {
     let Some(node) = snapshot.nodes.get(node) else {
         return false;
     };
@@ -249,7 +250,9 @@ fn takes_all(snapshot: &Snapshot, node: &str, placements: &Placements) -> bool {
     })
 }
 
-fn snapshot_of(node: Node) -> Snapshot {
+/// One node as a cluster of its own.
+#[must_use]
+pub fn snapshot_of(node: Node) -> Snapshot {
     Snapshot {
         nodes: [(node.name.as_str().into(), std::sync::Arc::new(node))].into(),
     }

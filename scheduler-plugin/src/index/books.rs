@@ -13,6 +13,7 @@ use shared::policy::{self, Policy};
 use shared::snapshot::{Node, Snapshot};
 
 use super::build::{Built, Known};
+use super::legacies::Legacies;
 use super::reservations::{Reservation, Reservations, State};
 use crate::watch::gpu_nodes::GpuNodePart;
 use crate::watch::gpu_pools::PoolPart;
@@ -28,6 +29,8 @@ pub struct Books {
     pub pools: BTreeMap<String, PoolPart>,
     /// Places held.
     pub reservations: Reservations,
+    /// What refused pods leave to their replacements.
+    pub legacies: Legacies,
     nodes: BTreeMap<String, NodePart>,
     gpu_nodes: BTreeMap<String, (GpuNodePart, Vec<Arc<Board>>)>,
     pods_on: BTreeMap<String, BTreeSet<String>>,
@@ -178,7 +181,7 @@ impl Books {
                     if !before.contains_key(&pod.pod.uid) {
                         self.count_arrival(&pod);
                     }
-                    self.put_pod(pod);
+                    self.put_pod(pod, now);
                 }
                 // a list may be a moment older than our own last write
                 let ttl = Duration::from_secs(self.policy().reservation_seconds.into());
@@ -193,25 +196,38 @@ impl Books {
                 }
                 self.forget_pod(&pod.pod.uid);
                 if pod.matters() {
-                    self.put_pod(pod);
+                    self.put_pod(pod, now);
                 } else {
                     self.release(&pod.pod.uid);
                 }
             }
             Change::Delete(pod) => {
                 self.forget_pod(&pod.pod.uid);
-                self.release(&pod.pod.uid);
+                self.legacies.forget(&pod.pod.uid);
+                // what a refused pod leaves outlives it
+                let left = self
+                    .reservations
+                    .get(&pod.pod.uid)
+                    .is_some_and(|held| held.state == State::Left);
+                if !left {
+                    self.release(&pod.pod.uid);
+                }
             }
         }
     }
 
-    fn put_pod(&mut self, pod: PodPart) {
+    fn put_pod(&mut self, pod: PodPart, now: Duration) {
         let uid = pod.pod.uid.clone();
-        if let Some(node) = &pod.node {
-            // from here on its annotation holds what the reservation held
-            self.release(&uid);
+        if let Some(node) = pod.node.clone() {
+            if pod.refused_and_replaceable {
+                self.leave(&pod, now);
+            } else {
+                // from here on its annotation holds what the reservation held
+                self.release(&uid);
+                self.legacies.forget(&uid);
+            }
             self.stale.insert(node.clone());
-            self.pods_on.entry(node.clone()).or_default().insert(uid.clone());
+            self.pods_on.entry(node).or_default().insert(uid.clone());
         } else if pod.deleting
             && self
                 .reservations
@@ -270,6 +286,7 @@ impl Books {
             tracing::info!(pod = %held.pod, node = held.node, state = held.state.code(), "reservation expired");
             self.stale.insert(held.node.clone());
         }
+        self.tidy_legacies();
         gone.len()
     }
 
@@ -295,6 +312,7 @@ impl Books {
                 .on(name)
                 .filter(|held| Some(held.pod.uid.as_str()) != without)
                 .collect(),
+            forgiven: without.and_then(|uid| self.legacies.of_heir(uid)),
             version: self.version,
         };
         Some(known.build())

@@ -30,6 +30,8 @@ pub struct Known<'a> {
     pub pods: Vec<&'a PodPart>,
     /// What is reserved on it.
     pub reservations: Vec<&'a Reservation>,
+    /// A refused pod whose places the pod in question was given: what the agent still counts as its is free.
+    pub forgiven: Option<&'a PodRef>,
     /// Version of the result.
     pub version: u64,
 }
@@ -112,11 +114,20 @@ impl Known<'_> {
             let holder = slice.holder.as_ref().map(|holder| self.holder(holder));
             // after a boot only what a pod still has will be cut again
             let gone = self.is_of_another_boot() && holder.as_ref().is_none_or(|owner| owner.uid.is_empty());
+            let forgiven = self.forgiven.is_some_and(|pod| {
+                let of = |holder: &Holder| holder.namespace == pod.namespace && holder.pod == pod.name;
+                slice.holder.as_ref().is_some_and(of)
+            });
+            let (used, holder) = if forgiven {
+                (Use::Idle, None)
+            } else {
+                (slice.state, holder)
+            };
             if !gone {
                 gpu.put(
                     Slice {
                         place: slice.place,
-                        used: slice.state,
+                        used,
                     },
                     holder,
                 );

@@ -33,13 +33,21 @@ pub enum State {
     /// The Binding was sent and nobody knows what became of it. Expires: by then the API server has done it, and
     /// the watch has told, or it never will.
     Unknown,
+    /// Its pod was refused by the kubelet; kept for the replacement that its controller makes. Expires.
+    Left,
     /// The Binding was accepted; ends when the watch shows the pod on its node.
     Bound,
 }
 
 impl State {
     /// All states.
-    pub const ALL: [Self; 4] = [Self::Tentative, Self::Binding, Self::Unknown, Self::Bound];
+    pub const ALL: [Self; 5] = [
+        Self::Tentative,
+        Self::Binding,
+        Self::Unknown,
+        Self::Left,
+        Self::Bound,
+    ];
 
     /// Its name in metrics.
     #[must_use]
@@ -48,6 +56,7 @@ impl State {
             Self::Tentative => "tentative",
             Self::Binding => "binding",
             Self::Unknown => "unknown",
+            Self::Left => "left",
             Self::Bound => "bound",
         }
     }
@@ -117,10 +126,10 @@ impl Reservations {
         }
     }
 
-    /// Frees the tentative and the unknown ones that are older than `ttl`.
+    /// Frees the tentative, the unknown and the left ones that are older than `ttl`.
     pub fn expire(&mut self, now: Duration, ttl: Duration) -> Vec<Reservation> {
         self.remove_if(|reservation| {
-            matches!(reservation.state, State::Tentative | State::Unknown)
+            matches!(reservation.state, State::Tentative | State::Unknown | State::Left)
                 && now.saturating_sub(reservation.since) > ttl
         })
     }
@@ -178,7 +187,7 @@ mod tests {
             .into_iter()
             .map(|held| held.state)
             .collect();
-        assert_eq!(gone, [State::Tentative, State::Unknown]);
+        assert_eq!(gone, [State::Left, State::Tentative, State::Unknown]);
         assert_eq!((all.count(State::Binding), all.count(State::Bound)), (1, 1));
     }
 }

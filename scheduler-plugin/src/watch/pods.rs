@@ -37,6 +37,8 @@ pub struct PodPart {
     pub unschedulable: bool,
     /// Labels that its node must have.
     pub node_selector: BTreeMap<String, String>,
+    /// UID of the controller that owns it.
+    pub controller: Option<String>,
     /// The kubelet refused it, and a controller will make another.
     pub refused_and_replaceable: bool,
 }
@@ -59,11 +61,10 @@ impl PodPart {
             .as_ref()
             .and_then(|spec| spec.node_name.clone())
             .filter(|node| !node.is_empty());
-        let controlled = meta
-            .owner_references
-            .iter()
-            .flatten()
-            .any(|owner| owner.controller == Some(true));
+        let mut owners = meta.owner_references.iter().flatten();
+        let controller = owners
+            .find(|owner| owner.controller == Some(true))
+            .map(|owner| owner.uid.clone());
         let reason = status.and_then(|status| status.reason.as_deref());
         let unschedulable = status
             .and_then(|status| status.conditions.as_ref())
@@ -97,7 +98,10 @@ impl PodPart {
                 .as_ref()
                 .and_then(|spec| spec.node_selector.clone())
                 .unwrap_or_default(),
-            refused_and_replaceable: phase == "Failed" && reason == Some(ADMISSION_ERROR) && controlled,
+            refused_and_replaceable: phase == "Failed"
+                && reason == Some(ADMISSION_ERROR)
+                && controller.is_some(),
+            controller,
         }
     }
 

@@ -83,6 +83,7 @@ impl Case {
         };
         let reservations: Vec<Reservation> = self.reservations.iter().enumerate().map(held).collect();
         let known = Known {
+            forgiven: None,
             node: &node,
             gpus: &gpus,
             boards: &boards,
