@@ -47,6 +47,7 @@ fn main() {
         restarts::an_agent_killed_at_any_step_loses_nothing,
         restarts::an_agent_rollout_disturbs_nothing,
         restarts::a_node_reboot_returns_pods_to_their_places,
+        restarts::a_refused_pod_leaves_its_place_to_its_replacement_and_does_not_linger,
     ];
     let filter: Vec<String> = std::env::args()
         .skip(1)

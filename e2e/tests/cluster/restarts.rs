@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use e2e::oracle;
-use e2e::pods::{deployment, phase, pod};
+use e2e::pods::{deployment, phase, placement, pod};
 use e2e::world::{World, describe};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
@@ -222,6 +222,63 @@ pub(crate) async fn a_node_reboot_returns_pods_to_their_places(stage: &Stage) ->
         }
     }
     world.counts_are_true(30).await
+}
+
+pub(crate) async fn a_refused_pod_leaves_its_place_to_its_replacement_and_does_not_linger(
+    stage: &Stage,
+) -> Result<()> {
+    let world = &stage.world;
+    // the driver refuses once, so the kubelet refuses the pod, as it does when it asks before we have registered
+    for node in stage.cluster.nodes() {
+        node.fake_nvml(&[
+            "delay",
+            "nvmlDeviceCreateGpuInstanceWithPlacement",
+            "--ms",
+            "1500",
+        ])?;
+        node.fake_nvml(&[
+            "fail",
+            "nvmlDeviceCreateGpuInstanceWithPlacement",
+            "--on-call",
+            "1",
+            "--code",
+            "999",
+        ])?;
+    }
+    world.deploy(deployment("refused", "3g.40gb", 1)).await?;
+    let placed = async || {
+        let pods = world.all_pods().await?;
+        let placed = pods
+            .iter()
+            .find_map(|pod| Some((pod.name_any(), placement(pod)?)));
+        Ok(placed.ok_or_else(|| "no pod is bound".to_owned()))
+    };
+    let (first, place) = world.until(30, "a pod is bound", placed).await?;
+    world
+        .until(60, "another pod runs and the first is gone", async || {
+            let pods = world.all_pods().await?;
+            let runs = pods.len() == 1 && pods[0].name_any() != first && phase(&pods[0]) == "Running";
+            Ok(if runs {
+                Ok(())
+            } else {
+                Err(pods.iter().map(describe).collect::<Vec<_>>().join(" | "))
+            })
+        })
+        .await?;
+    for node in stage.cluster.nodes() {
+        node.fake_nvml(&["clear"])?;
+    }
+    let second = world.all_pods().await?.first().and_then(placement);
+    ensure!(
+        second.as_ref() == Some(&place),
+        "{first} was placed at {place}, its replacement at {second:?}"
+    );
+    let said = world.events(&first, "").await?;
+    ensure!(
+        said.iter().any(|note| note.contains("3g.40gb")),
+        "the refused pod's events do not name the slice: {said:?}"
+    );
+    world.counts_are_true(20).await
 }
 
 /// Whether a pod's container runs in this boot of its node: it was restarted, or the pod is new, or its node is

@@ -224,7 +224,7 @@ impl Books {
             } else {
                 // from here on its annotation holds what the reservation held
                 self.release(&uid);
-                self.legacies.forget(&uid);
+                self.legacies.settle(&uid);
             }
             self.stale.insert(node.clone());
             self.pods_on.entry(node).or_default().insert(uid.clone());

@@ -2,7 +2,7 @@
 //! had registered; its controller makes another at once. The place stays with them: it is kept for the replacement
 //! for as long as any reservation is, and nobody else gets it meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use shared::decide::check::check;
@@ -22,6 +22,8 @@ pub struct Legacies {
     controllers: BTreeMap<String, String>,
     /// UID of a replacement -> the refused pod whose place it was given.
     heirs: BTreeMap<String, PodRef>,
+    /// UIDs of replacements that are bound. One that is refused too leaves nothing: the place may be at fault.
+    settled: BTreeSet<String>,
 }
 
 impl Legacies {
@@ -31,9 +33,17 @@ impl Legacies {
         self.heirs.get(uid)
     }
 
-    /// Forgets a pod that is bound or gone.
+    /// A pod is bound.
+    pub fn settle(&mut self, uid: &str) {
+        if self.heirs.remove(uid).is_some() {
+            self.settled.insert(uid.to_owned());
+        }
+    }
+
+    /// Forgets a pod that is gone.
     pub fn forget(&mut self, uid: &str) {
         self.heirs.remove(uid);
+        self.settled.remove(uid);
     }
 }
 
@@ -45,7 +55,8 @@ impl Books {
         else {
             return;
         };
-        if self.legacies.controllers.contains_key(&pod.pod.uid) {
+        let legacies = &self.legacies;
+        if legacies.controllers.contains_key(&pod.pod.uid) || legacies.settled.contains(&pod.pod.uid) {
             return;
         }
         tracing::info!(pod = %pod.pod, node, place = %placements, "refused by its kubelet; the place is kept for its replacement");
@@ -206,7 +217,13 @@ mod tests {
         };
         assert_eq!(sending.placements.to_string(), PLACE);
         sending.bound();
-        // once, and nobody else
+        // an heir that is refused too leaves nothing
+        let mut second_refused = pod("new");
+        second_refused["metadata"]["annotations"] = json!({"migpool.dev/placement": PLACE});
+        second_refused["spec"]["nodeName"] = json!("a");
+        index.pods(Change::Apply(part(&second_refused)));
+        second_refused["status"] = json!({"phase": "Failed", "reason": "UnexpectedAdmissionError"});
+        index.pods(Change::Apply(part(&second_refused)));
         let second = part(&pod("second"));
         assert_eq!(index.inherit(&second, &request, &["a".to_owned()]), None);
     }
