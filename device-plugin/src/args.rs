@@ -147,20 +147,40 @@ impl Flags {
     /// # Errors
     /// One sentence that names the file, the key and the fix.
     pub fn settle(self) -> anyhow::Result<Settings> {
-        let file = self.config_file.as_deref().map(File::read).transpose()?.unwrap_or_default();
-        let path = |flag: Option<PathBuf>, file: Option<PathBuf>, default: &str| flag.or(file).unwrap_or(default.into());
-        let admin = self.admin_address.or(file.admin_address).unwrap_or(SocketAddr::from(([0, 0, 0, 0], 9402)));
+        let file = self
+            .config_file
+            .as_deref()
+            .map(File::read)
+            .transpose()?
+            .unwrap_or_default();
+        let path = |flag: Option<PathBuf>, file: Option<PathBuf>, default: &str| {
+            flag.or(file).unwrap_or(default.into())
+        };
+        let admin = self
+            .admin_address
+            .or(file.admin_address)
+            .unwrap_or(SocketAddr::from(([0, 0, 0, 0], 9402)));
         let idle = self.idle_slice_seconds.or(file.idle_slice_seconds);
         // the kubelet gives PreStartContainer 30 s, within which we want to have answered
-        let timeout = self.driver_timeout_seconds.or(file.driver_timeout_seconds).unwrap_or(25);
-        anyhow::ensure!(timeout > 0, "driver-timeout-seconds is 0; give the driver at least 1 second");
+        let timeout = self
+            .driver_timeout_seconds
+            .or(file.driver_timeout_seconds)
+            .unwrap_or(25);
+        anyhow::ensure!(
+            timeout > 0,
+            "driver-timeout-seconds is 0; give the driver at least 1 second"
+        );
         Ok(Settings {
             strategy: self.mig_strategy.or(file.mig_strategy).unwrap_or_default(),
             node_name: self.node_name.or(file.node_name).map_or_else(host_name, Ok)?,
             driver_root: path(self.driver_root, file.driver_root, "/"),
             dev_root: path(self.dev_root, file.dev_root, "/"),
             proc_root: path(self.proc_root, file.proc_root, "/proc"),
-            kubelet_dir: path(self.kubelet_dir, file.kubelet_dir, "/var/lib/kubelet/device-plugins"),
+            kubelet_dir: path(
+                self.kubelet_dir,
+                file.kubelet_dir,
+                "/var/lib/kubelet/device-plugins",
+            ),
             pod_resources_socket: path(
                 self.pod_resources_socket,
                 file.pod_resources_socket,
@@ -177,7 +197,10 @@ impl Flags {
             admin_address: admin,
             idle_slice: idle.map(|seconds| Duration::from_secs(seconds.into())),
             driver_timeout: Duration::from_secs(timeout.into()),
-            log_format: self.log_format.or(file.log_format).unwrap_or_else(|| "text".to_owned()),
+            log_format: self
+                .log_format
+                .or(file.log_format)
+                .unwrap_or_else(|| "text".to_owned()),
             xids: file.xids,
         })
     }
@@ -185,7 +208,11 @@ impl Flags {
 
 /// The node's name where nobody gives one.
 fn host_name() -> anyhow::Result<String> {
-    let name = rustix::system::uname().nodename().to_str().context("the host name is not UTF-8; give --node-name")?.to_owned();
+    let name = rustix::system::uname()
+        .nodename()
+        .to_str()
+        .context("the host name is not UTF-8; give --node-name")?
+        .to_owned();
     Ok(name.to_lowercase())
 }
 
@@ -197,13 +224,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.yaml");
         std::fs::write(&path, text).unwrap();
-        Flags { config_file: Some(path), ..flags }.settle()
+        Flags {
+            config_file: Some(path),
+            ..flags
+        }
+        .settle()
     }
 
     #[test]
     fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
         let text = "migStrategy: single\nidleSliceSeconds: 5\nxids: {\"31\": gpu}\n";
-        let flags = Flags { mig_strategy: Some(Strategy::Mixed), node_name: Some("n".into()), ..Flags::default() };
+        let flags = Flags {
+            mig_strategy: Some(Strategy::Mixed),
+            node_name: Some("n".into()),
+            ..Flags::default()
+        };
         let settings = with_file(text, flags).unwrap();
         assert_eq!(settings.strategy, Strategy::Mixed);
         assert_eq!(settings.idle_slice, Some(Duration::from_secs(5)));
@@ -222,7 +257,10 @@ mod tests {
             ("- a\n", ["config.yaml", "key: value"]),
         ] {
             let refused = format!("{:#}", with_file(text, Flags::default()).unwrap_err());
-            assert!(names.iter().all(|name| refused.contains(name)), "{text}: {refused}");
+            assert!(
+                names.iter().all(|name| refused.contains(name)),
+                "{text}: {refused}"
+            );
             assert_eq!(refused.lines().count(), 1, "{refused}");
         }
     }

@@ -6,10 +6,12 @@
 //! * [`release`] - a pod goes, and idle slices grow old
 
 pub mod adopt;
+mod error;
 pub mod grant;
 pub mod release;
 
-use std::io;
+pub use error::CarveError;
+
 use std::sync::Arc;
 
 use shared::api::gpu_node::Health;
@@ -19,7 +21,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::cdi::{Cdi, Edits};
-use crate::device_nodes::{DeviceNode, DeviceNodes, NodeError};
+use crate::device_nodes::{DeviceNode, DeviceNodes};
 use crate::gpus::driver::Driver;
 use crate::gpus::{GpuError, GpuInfo, Gpus, Instance};
 use crate::inventory::{self, Inventory, SliceState};
@@ -62,85 +64,13 @@ pub struct Granted {
     pub nodes: Vec<DeviceNode>,
 }
 
-/// Why a change was not made. Each is the one sentence that stands in the pod's status.
-#[derive(Debug, thiserror::Error)]
-pub enum CarveError {
-    /// Not a device of this node.
-    #[error("{id} is not a device of this node; the pod was placed by an old picture of it, and a new pod will do")]
-    Unknown {
-        /// The id.
-        id: String,
-    },
-    /// The GPU takes nothing.
-    #[error("{id} cannot be given out: {why}")]
-    Closed {
-        /// The id.
-        id: String,
-        /// Why.
-        why: String,
-    },
-    /// A pod has it.
-    #[error("{id} is already held by {holder}")]
-    Held {
-        /// The id.
-        id: String,
-        /// By whom.
-        holder: String,
-    },
-    /// A process works there.
-    #[error("{id} still has process {pid} on it, left by nobody the kubelet knows; end that process")]
-    Leftover {
-        /// The id.
-        id: String,
-        /// The process.
-        pid: u32,
-    },
-    /// Used slices are in the way.
-    #[error("there is no room for {id}: {occupied}")]
-    NoRoom {
-        /// The id.
-        id: String,
-        /// What is there.
-        occupied: String,
-    },
-    /// The slice is another one than the container was told.
-    #[error("{id} was cut again since its container was told {told}; delete the pod, its controller makes a new one")]
-    Recut {
-        /// The id.
-        id: String,
-        /// The UUID it was told.
-        told: String,
-    },
-    /// The driver refused.
-    #[error("{id}: {error}")]
-    Gpu {
-        /// The id, or the GPU.
-        id: String,
-        /// What it said.
-        error: GpuError,
-    },
-    /// A capability node could not be made.
-    #[error("{id}: {error}")]
-    Node {
-        /// The id.
-        id: String,
-        /// What went wrong.
-        error: NodeError,
-    },
-    /// A file could not be written.
-    #[error("{what} cannot be written: {error}")]
-    File {
-        /// Journal or CDI file.
-        what: &'static str,
-        /// What the file system said.
-        error: io::Error,
-    },
-}
-
 impl Carver {
     /// A carver over its parts.
     #[must_use]
-    #[allow(clippy::too_many_arguments, reason = "each part is made once, in run.rs, and has its own type")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "each part is made once, in run.rs, and has its own type"
+    )]
     pub fn new(
         inventory: Inventory,
         pods: Pods,
@@ -152,7 +82,17 @@ impl Carver {
         cdi: Cdi,
     ) -> Self {
         let (journal, turn) = (Arc::new(journal), Arc::new(Mutex::new(())));
-        Self { inventory, pods, account, metrics, driver, journal, nodes, cdi, turn }
+        Self {
+            inventory,
+            pods,
+            account,
+            metrics,
+            driver,
+            journal,
+            nodes,
+            cdi,
+            turn,
+        }
     }
 
     /// Waits for the one turn in which the node may be changed.
@@ -182,7 +122,9 @@ impl Carver {
             GpuError::Hung { .. } => Health::Suspect,
             GpuError::NoDriver(why) => {
                 let why = why.clone();
-                return self.inventory.change(|state| state.driver = inventory::Driver::Absent(why));
+                return self
+                    .inventory
+                    .change(|state| state.driver = inventory::Driver::Absent(why));
             }
             _ => return,
         };
@@ -204,7 +146,12 @@ impl Carver {
 
     /// Takes one step on a GPU, after writing it down.
     async fn step(&self, gpu: &GpuInfo, step: Step) -> Result<(), CarveError> {
-        self.journal.begin(&gpu.uuid, step).map_err(|error| CarveError::File { what: "the journal", error })?;
+        self.journal
+            .begin(&gpu.uuid, step)
+            .map_err(|error| CarveError::File {
+                what: "the journal",
+                error,
+            })?;
         let started = Instant::now();
         let result = match step {
             Step::Create(place) => self.create(gpu, place).await,
@@ -216,24 +163,43 @@ impl Carver {
         } else {
             tracing::info!(gpu = gpu.uuid, ?step, elapsed = ?started.elapsed(), "step taken");
         }
-        let id = match step {
-            Step::Create(place) | Step::Destroy(place) => DeviceId::new(gpu.uuid.clone(), place).to_string(),
-        };
-        result.map_err(|error| CarveError::Gpu { id, error })
+        let (Step::Create(place) | Step::Destroy(place)) = step;
+        let id = DeviceId::new(gpu.uuid.clone(), place);
+        if matches!(result, Err(GpuError::Hung { .. })) {
+            self.inventory.change(|state| state.unfinished.insert(id.clone()));
+        }
+        result.map_err(|error| CarveError::Gpu {
+            id: id.to_string(),
+            error,
+        })
     }
 
     async fn create(&self, gpu: &GpuInfo, place: Place) -> Result<(), GpuError> {
-        let gi = self.on_gpu(gpu, "making a GPU instance", move |gpus, gpu| gpus.create_instance(gpu, place)).await?;
-        let made = self.on_gpu(gpu, "making a compute instance", move |gpus, gpu| gpus.create_compute(gpu, place, gi)).await;
+        let gi = self
+            .on_gpu(gpu, "making a GPU instance", move |gpus, gpu| {
+                gpus.create_instance(gpu, place)
+            })
+            .await?;
+        let made = self
+            .on_gpu(gpu, "making a compute instance", move |gpus, gpu| {
+                gpus.create_compute(gpu, place, gi)
+            })
+            .await;
         match made {
             Ok(instance) => {
                 self.put(gpu, instance);
                 Ok(())
             }
             Err(error) => {
-                let undone = self.on_gpu(gpu, "removing a GPU instance", move |gpus, gpu| gpus.destroy_instance(gpu, gi)).await;
+                let undone = self
+                    .on_gpu(gpu, "removing a GPU instance", move |gpus, gpu| {
+                        gpus.destroy_instance(gpu, gi)
+                    })
+                    .await;
                 if let Err(undo) = undone {
                     tracing::error!(gpu = gpu.uuid, gi, %undo, "an empty GPU instance is left behind; the next scan removes it");
+                    self.inventory
+                        .change(|state| state.unfinished.insert(DeviceId::new(gpu.uuid.clone(), place)));
                 }
                 Err(error)
             }
@@ -247,14 +213,20 @@ impl Carver {
         let Some(gi) = gi else { return Ok(()) };
         let result = self.on_gpu(gpu, "removing a slice", move |gpus, gpu| {
             if gpus.processes(gpu)?.iter().any(|process| process.gi == Some(gi)) {
-                return Err(GpuError::InUse { call: "removing a slice" });
+                return Err(GpuError::InUse {
+                    call: "removing a slice",
+                });
             }
             gpus.destroy_compute(gpu, gi)?;
-            gpus.destroy_instance(gpu, gi)
+            gpus.destroy_instance(gpu, gi).inspect_err(|_| {
+                // half a removal is taken back; where that fails too, the next scan finds the half and removes it
+                let _ = gpus.create_compute(gpu, place, gi);
+            })
         });
         match result.await {
             Ok(()) => {
-                self.inventory.change(|state| state.gpu_mut(&gpu.uuid).map(|gpu| gpu.slices.remove(&place)));
+                self.inventory
+                    .change(|state| state.gpu_mut(&gpu.uuid).map(|gpu| gpu.slices.remove(&place)));
                 Ok(())
             }
             Err(error) => {
@@ -266,14 +238,22 @@ impl Carver {
 
     /// After a removal that failed: what stands there now, and that it may not be touched.
     async fn look_again(&self, gpu: &GpuInfo, place: Place, error: &GpuError) {
-        let found = self.on_gpu(gpu, "looking again", |gpus, gpu| gpus.instances(gpu)).await;
-        let why = error.to_string();
+        let found = self
+            .on_gpu(gpu, "looking again", |gpus, gpu| gpus.instances(gpu))
+            .await;
+        let (why, uuid) = (error.to_string(), gpu.uuid.clone());
         self.inventory.change(|state| {
-            let Some(gpu) = state.gpu_mut(&gpu.uuid) else { return };
-            let still = found.ok().and_then(|all| all.into_iter().find(|instance| instance.place == place));
+            let Some(gpu) = state.gpu_mut(&uuid) else { return };
+            let still = found
+                .ok()
+                .and_then(|all| all.into_iter().find(|instance| instance.place == place));
             if let (Some(slice), Some(instance)) = (gpu.slices.get_mut(&place), still) {
+                let half = instance.ci.is_none();
                 slice.instance = instance;
                 slice.blocked = Some(why);
+                if half {
+                    state.unfinished.insert(DeviceId::new(uuid, place));
+                }
             }
         });
     }
@@ -282,7 +262,8 @@ impl Carver {
     fn put(&self, gpu: &GpuInfo, instance: Instance) {
         self.inventory.change(|state| {
             if let Some(gpu) = state.gpu_mut(&gpu.uuid) {
-                gpu.slices.insert(instance.place, SliceState::new(instance, Instant::now()));
+                gpu.slices
+                    .insert(instance.place, SliceState::new(instance, Instant::now()));
             }
         });
     }
@@ -294,8 +275,13 @@ impl Carver {
 
     /// A process on a slice, if there is one.
     async fn process_on(&self, gpu: &GpuInfo, gi: u32) -> Result<Option<u32>, GpuError> {
-        let all = self.on_gpu(gpu, "listing processes", |gpus, gpu| gpus.processes(gpu)).await?;
-        Ok(all.into_iter().find(|process| process.gi == Some(gi)).map(|process| process.pid))
+        let all = self
+            .on_gpu(gpu, "listing processes", |gpus, gpu| gpus.processes(gpu))
+            .await?;
+        Ok(all
+            .into_iter()
+            .find(|process| process.gi == Some(gi))
+            .map(|process| process.pid))
     }
 
     /// Takes steps back, last first. What fails stays as it is and is logged: the next scan sees it as it is.
@@ -310,16 +296,35 @@ impl Carver {
     /// Writes down that nothing is under way, and who holds what.
     fn settle(&self) -> Result<(), CarveError> {
         let settled = self.journal.settle(&self.inventory.view().state);
-        settled.map_err(|error| CarveError::File { what: "the journal", error })
+        settled.map_err(|error| CarveError::File {
+            what: "the journal",
+            error,
+        })
     }
 
     /// Makes the nodes of a slice and writes its CDI file.
-    fn equip(&self, id: &str, kind: &'static str, gpu: &GpuInfo, instance: &Instance) -> Result<Granted, CarveError> {
-        let caps = self.nodes.of_slice(gpu.minor, instance.gi, instance.ci.unwrap_or(0));
-        let caps = caps.map_err(|error| CarveError::Node { id: id.to_owned(), error })?;
+    fn equip(
+        &self,
+        id: &str,
+        kind: &'static str,
+        gpu: &GpuInfo,
+        instance: &Instance,
+    ) -> Result<Granted, CarveError> {
+        let caps = self
+            .nodes
+            .of_slice(gpu.minor, instance.gi, instance.ci.unwrap_or(0));
+        let caps = caps.map_err(|error| CarveError::Node {
+            id: id.to_owned(),
+            error,
+        })?;
         let mut nodes = self.nodes.of_gpu(gpu.minor);
         nodes.splice(1..1, caps);
-        let name = format!("{}{}_{}", names::ENV_SLICE_PREFIX, gpu.index, instance.place.start);
+        let name = format!(
+            "{}{}_{}",
+            names::ENV_SLICE_PREFIX,
+            gpu.index,
+            instance.place.start
+        );
         self.write_cdi(id, kind, nodes, instance.uuid.clone(), Some(name))
     }
 
@@ -336,8 +341,16 @@ impl Carver {
         env.extend(slice.map(|name| (name, uuid.clone())));
         let edits = Edits { nodes, env };
         let written = self.cdi.write(kind, id, &edits);
-        written.map_err(|error| CarveError::File { what: "the CDI file", error })?;
-        Ok(Granted { id: id.to_owned(), kind, uuid, nodes: edits.nodes })
+        written.map_err(|error| CarveError::File {
+            what: "the CDI file",
+            error,
+        })?;
+        Ok(Granted {
+            id: id.to_owned(),
+            kind,
+            uuid,
+            nodes: edits.nodes,
+        })
     }
 }
 

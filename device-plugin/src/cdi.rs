@@ -37,7 +37,10 @@ impl Cdi {
     /// A sentence about that file.
     pub fn new(folder: &Path, common: Option<&Path>) -> anyhow::Result<Self> {
         let common = common.map(read_common).transpose()?.unwrap_or_default();
-        Ok(Self { folder: folder.to_owned(), common })
+        Ok(Self {
+            folder: folder.to_owned(),
+            common,
+        })
     }
 
     /// Writes the file of a device: a temporary file in the same folder, synced, then renamed.
@@ -84,7 +87,10 @@ impl Cdi {
         };
         for entry in entries {
             let path = entry?.path();
-            let ours = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX));
+            let ours = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| name.starts_with(PREFIX));
             if ours && !keep.contains(&path) {
                 std::fs::remove_file(path)?;
             }
@@ -95,12 +101,19 @@ impl Cdi {
     fn path(&self, kind: &str, device: &str) -> PathBuf {
         let class = kind.rsplit('/').next().unwrap_or(kind);
         // a device id has no character that a file name may not have, but ':' is awkward in shells
-        self.folder.join(format!("{PREFIX}{class}_{}.json", device.replace(':', "_")))
+        self.folder
+            .join(format!("{PREFIX}{class}_{}.json", device.replace(':', "_")))
     }
 
     fn edits(&self, edits: &Edits) -> Value {
-        let nodes = edits.nodes.iter().map(|node| json!({ "path": node.path, "hostPath": node.host }));
-        let env = edits.env.iter().map(|(name, value)| Value::from(format!("{name}={value}")));
+        let nodes = edits
+            .nodes
+            .iter()
+            .map(|node| json!({ "path": node.path, "hostPath": node.host }));
+        let env = edits
+            .env
+            .iter()
+            .map(|(name, value)| Value::from(format!("{name}={value}")));
         let mut all = self.common.clone();
         append(&mut all, "deviceNodes", nodes);
         append(&mut all, "env", env);
@@ -116,7 +129,12 @@ fn append(edits: &mut Map<String, Value>, key: &str, more: impl Iterator<Item = 
 }
 
 fn read_common(path: &Path) -> anyhow::Result<Map<String, Value>> {
-    let bad = |what: &str| anyhow::anyhow!("CDI file {}: {what}; point --cdi-common-spec at a CDI file", path.display());
+    let bad = |what: &str| {
+        anyhow::anyhow!(
+            "CDI file {}: {what}; point --cdi-common-spec at a CDI file",
+            path.display()
+        )
+    };
     let text = std::fs::read_to_string(path).map_err(|error| bad(&error.to_string()))?;
     let mut spec: Value = serde_saphyr::from_str(&text).map_err(|_| bad("is neither JSON nor YAML"))?;
     match spec.get_mut("containerEdits").map(Value::take) {
@@ -133,8 +151,14 @@ mod tests {
     const DEVICE: &str = "GPU-1:1g.10gb:6";
 
     fn edits() -> Edits {
-        let node = DeviceNode { path: "/dev/nvidia0".into(), host: "/run/nvidia/driver/dev/nvidia0".into() };
-        Edits { nodes: vec![node], env: vec![("A".into(), "b".into())] }
+        let node = DeviceNode {
+            path: "/dev/nvidia0".into(),
+            host: "/run/nvidia/driver/dev/nvidia0".into(),
+        };
+        Edits {
+            nodes: vec![node],
+            env: vec![("A".into(), "b".into())],
+        }
     }
 
     #[test]
@@ -147,7 +171,10 @@ mod tests {
         assert_eq!(spec["kind"], "migpool.dev/mig");
         assert_eq!(spec["devices"][0]["name"], DEVICE);
         let edits = &spec["devices"][0]["containerEdits"];
-        assert_eq!(edits["deviceNodes"][0]["hostPath"], "/run/nvidia/driver/dev/nvidia0");
+        assert_eq!(
+            edits["deviceNodes"][0]["hostPath"],
+            "/run/nvidia/driver/dev/nvidia0"
+        );
         assert_eq!(edits["env"], json!(["A=b"]));
     }
 
@@ -155,14 +182,21 @@ mod tests {
     fn common_edits_of_another_file_come_along() {
         let dir = tempfile::tempdir().unwrap();
         let common = dir.path().join("nvidia.yaml");
-        std::fs::write(&common, "containerEdits:\n  env: [\"C=d\"]\n  mounts:\n  - {hostPath: /l, containerPath: /l}\n").unwrap();
+        std::fs::write(
+            &common,
+            "containerEdits:\n  env: [\"C=d\"]\n  mounts:\n  - {hostPath: /l, containerPath: /l}\n",
+        )
+        .unwrap();
         let cdi = Cdi::new(dir.path(), Some(&common)).unwrap();
         let all = cdi.edits(&edits());
         assert_eq!(all["env"], json!(["C=d", "A=b"]));
         assert_eq!(all["mounts"][0]["hostPath"], "/l");
         std::fs::write(&common, "devices: []\n").unwrap();
         let refused = Cdi::new(dir.path(), Some(&common)).unwrap_err().to_string();
-        assert!(refused.contains("nvidia.yaml") && refused.contains("containerEdits"), "{refused}");
+        assert!(
+            refused.contains("nvidia.yaml") && refused.contains("containerEdits"),
+            "{refused}"
+        );
     }
 
     #[test]
@@ -176,7 +210,10 @@ mod tests {
         cdi.remove(KIND, "GPU-1:1g.10gb:4").unwrap();
         cdi.remove(KIND, "GPU-1:1g.10gb:4").unwrap();
         cdi.keep_only([(KIND, DEVICE)].into_iter()).unwrap();
-        let mut left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut left: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         left.sort();
         assert_eq!(left, ["migpool.dev-mig_GPU-1_1g.10gb_6.json", "nvidia.yaml"]);
     }

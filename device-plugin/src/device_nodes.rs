@@ -30,7 +30,9 @@ pub struct DeviceNode {
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The driver has not registered its capability devices.
-    #[error("{0} names no nvidia-caps device; load the NVIDIA driver, or set --proc-root to where its files are")]
+    #[error(
+        "{0} names no nvidia-caps device; load the NVIDIA driver, or set --proc-root to where its files are"
+    )]
     NoMajor(PathBuf),
     /// The file system refused.
     #[error("{path}: {error}")]
@@ -46,14 +48,22 @@ impl DeviceNodes {
     /// Nodes beneath `dev_root`/dev, numbers from `proc_root`.
     #[must_use]
     pub fn new(dev_root: &Path, proc_root: &Path) -> Self {
-        Self { dev: dev_root.join("dev"), proc: proc_root.to_owned() }
+        Self {
+            dev: dev_root.join("dev"),
+            proc: proc_root.to_owned(),
+        }
     }
 
     /// What every container with something of GPU `minor` gets.
     #[must_use]
     pub fn of_gpu(&self, minor: u32) -> Vec<DeviceNode> {
-        let control = CONTROL.iter().map(|name| self.node(name)).filter(|node| node.host.exists());
-        std::iter::once(self.node(&format!("nvidia{minor}"))).chain(control).collect()
+        let control = CONTROL
+            .iter()
+            .map(|name| self.node(name))
+            .filter(|node| node.host.exists());
+        std::iter::once(self.node(&format!("nvidia{minor}")))
+            .chain(control)
+            .collect()
     }
 
     /// The capability nodes of a slice, made if they are missing or wrong.
@@ -67,15 +77,21 @@ impl DeviceNodes {
     }
 
     fn node(&self, name: &str) -> DeviceNode {
-        DeviceNode { path: format!("/dev/{name}"), host: self.dev.join(name) }
+        DeviceNode {
+            path: format!("/dev/{name}"),
+            host: self.dev.join(name),
+        }
     }
 
     /// Minors of the capabilities of a GPU and a compute instance: as the driver lists them, else by its formula.
     fn minors(&self, gpu: u32, gi: u32, ci: u32) -> (u32, u32) {
-        let listed = std::fs::read_to_string(self.proc.join("driver/nvidia-caps/mig-minors")).unwrap_or_default();
+        let listed =
+            std::fs::read_to_string(self.proc.join("driver/nvidia-caps/mig-minors")).unwrap_or_default();
         let find = |name: &str| {
             let mut lines = listed.lines().filter_map(|line| line.split_once(' '));
-            lines.find(|(key, _)| *key == name).and_then(|(_, minor)| minor.trim().parse().ok())
+            lines
+                .find(|(key, _)| *key == name)
+                .and_then(|(_, minor)| minor.trim().parse().ok())
         };
         let by_formula = 3 + 135 * gpu + 9 * gi;
         (
@@ -86,15 +102,23 @@ impl DeviceNodes {
 
     fn major(&self) -> Result<u32, NodeError> {
         let path = self.proc.join("devices");
-        let listed = std::fs::read_to_string(&path).map_err(|error| NodeError::Io { path: path.clone(), error })?;
+        let listed = std::fs::read_to_string(&path).map_err(|error| NodeError::Io {
+            path: path.clone(),
+            error,
+        })?;
         let mut lines = listed.lines().filter_map(|line| line.trim().split_once(' '));
         let found = lines.find(|(_, name)| name.trim() == "nvidia-caps");
-        found.and_then(|(major, _)| major.parse().ok()).ok_or(NodeError::NoMajor(path))
+        found
+            .and_then(|(major, _)| major.parse().ok())
+            .ok_or(NodeError::NoMajor(path))
     }
 
     fn make(&self, major: u32, minor: u32) -> Result<DeviceNode, NodeError> {
         let node = self.node(&format!("nvidia-caps/nvidia-cap{minor}"));
-        let failed = |error: io::Error| NodeError::Io { path: node.host.clone(), error };
+        let failed = |error: io::Error| NodeError::Io {
+            path: node.host.clone(),
+            error,
+        };
         let number = makedev(major, minor);
         if let Ok(there) = std::fs::symlink_metadata(&node.host) {
             if there.file_type().is_char_device() && there.rdev() == number {
@@ -105,7 +129,8 @@ impl DeviceNodes {
         std::fs::create_dir_all(self.dev.join("nvidia-caps")).map_err(failed)?;
         // readable by all, as the driver's own tools make it: the devices cgroup decides who may open it
         let mode = Mode::RUSR | Mode::RGRP | Mode::ROTH;
-        mknodat(CWD, &node.host, FileType::CharacterDevice, mode, number).map_err(|error| failed(error.into()))?;
+        mknodat(CWD, &node.host, FileType::CharacterDevice, mode, number)
+            .map_err(|error| failed(error.into()))?;
         Ok(node)
     }
 }
@@ -120,7 +145,11 @@ mod tests {
         std::fs::create_dir_all(&dev).unwrap();
         std::fs::create_dir_all(proc.join("driver/nvidia-caps")).unwrap();
         std::fs::write(dev.join("nvidiactl"), "").unwrap();
-        std::fs::write(proc.join("devices"), "Character devices:\n  1 mem\n120 nvidia-caps\n").unwrap();
+        std::fs::write(
+            proc.join("devices"),
+            "Character devices:\n  1 mem\n120 nvidia-caps\n",
+        )
+        .unwrap();
         std::fs::write(proc.join("driver/nvidia-caps/mig-minors"), minors).unwrap();
         let nodes = DeviceNodes::new(root.path(), &proc);
         (root, nodes)
@@ -159,6 +188,9 @@ mod tests {
         let (root, nodes) = tree("");
         std::fs::write(root.path().join("proc/devices"), "  1 mem\n").unwrap();
         let refused = nodes.of_slice(0, 1, 0).unwrap_err().to_string();
-        assert!(refused.contains("proc/devices") && refused.contains("--proc-root"), "{refused}");
+        assert!(
+            refused.contains("proc/devices") && refused.contains("--proc-root"),
+            "{refused}"
+        );
     }
 }

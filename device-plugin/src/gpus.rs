@@ -6,6 +6,7 @@ pub mod driver;
 pub(crate) mod fake;
 pub mod nvml;
 mod nvml_ext;
+mod table;
 
 use std::sync::Arc;
 

@@ -52,7 +52,12 @@ pub async fn watch(carver: Carver, table: Table, token: CancellationToken) -> an
 }
 
 /// Waits for events, on a thread of its own because the driver's wait blocks.
-fn listen(carver: &Carver, runtime: &tokio::runtime::Handle, events: &mpsc::Sender<Event>, end: &CancellationToken) {
+fn listen(
+    carver: &Carver,
+    runtime: &tokio::runtime::Handle,
+    events: &mpsc::Sender<Event>,
+    end: &CancellationToken,
+) {
     while !end.is_cancelled() {
         let source = runtime.block_on(carver.driver.call("listening for events", |gpus| gpus.events()));
         let mut source = match source {
@@ -98,11 +103,17 @@ async fn take(carver: &Carver, table: &Table, event: Event) {
             match (action, place) {
                 (Action::Ignore, _) => {}
                 (Action::Slice, Some(place)) => carver.slice_fault(gpu, place, &format!("XID {xid}")).await,
-                (Action::Slice | Action::Gpu, _) => carver.set_health(gpu, Health::Unhealthy, &format!("XID {xid}")),
-                (Action::Lost, _) => carver.set_health(gpu, Health::Unhealthy, &format!("XID {xid}: fallen off the bus")),
+                (Action::Slice | Action::Gpu, _) => {
+                    carver.set_health(gpu, Health::Unhealthy, &format!("XID {xid}"));
+                }
+                (Action::Lost, _) => {
+                    carver.set_health(gpu, Health::Unhealthy, &format!("XID {xid}: fallen off the bus"));
+                }
             }
         }
-        EventKind::Unavailable => carver.set_health(gpu, Health::Unhealthy, "the driver says it cannot be reached"),
+        EventKind::Unavailable => {
+            carver.set_health(gpu, Health::Unhealthy, "the driver says it cannot be reached");
+        }
         EventKind::RecoveryAction => {
             if let Some(wants) = wants(carver, gpu).await {
                 carver.set_health(gpu, Health::Unhealthy, &wants);
@@ -119,13 +130,19 @@ async fn take(carver: &Carver, table: &Table, event: Event) {
 fn place_of(carver: &Carver, gpu: &str, gi: u32) -> Option<Place> {
     let view = carver.inventory.view();
     let mut slices = view.state.gpu(gpu)?.slices.iter();
-    slices.find(|(_, slice)| slice.instance.gi == gi).map(|(place, _)| *place)
+    slices
+        .find(|(_, slice)| slice.instance.gi == gi)
+        .map(|(place, _)| *place)
 }
 
 /// What a GPU wants done, in words; `None` when nothing.
 async fn wants(carver: &Carver, uuid: &str) -> Option<String> {
     let gpu = carver.inventory.view().state.gpu(uuid)?.info.clone();
-    match carver.driver.call("asking what a GPU needs", move |gpus| gpus.recovery(&gpu)).await {
+    match carver
+        .driver
+        .call("asking what a GPU needs", move |gpus| gpus.recovery(&gpu))
+        .await
+    {
         Ok(Recovery::None) => None,
         Ok(Recovery::Reset) => Some("it needs a reset (nvidia-smi --gpu-reset)".to_owned()),
         Ok(Recovery::Reboot) => Some("the node needs a reboot".to_owned()),
@@ -148,7 +165,11 @@ async fn look_after(carver: &Carver, courses: &mut BTreeMap<String, Course>) {
         if next != gpu.health {
             let message = match next {
                 Health::Healthy => String::new(),
-                _ => format!("{} (was: {})", trouble.unwrap_or_else(|| "nothing is wrong any more".to_owned()), gpu.message),
+                _ => format!(
+                    "{} (was: {})",
+                    trouble.unwrap_or_else(|| "nothing is wrong any more".to_owned()),
+                    gpu.message
+                ),
             };
             carver.set_health(uuid, next, &message);
         }

@@ -36,8 +36,9 @@ pub fn judge(
     now: Instant,
 ) -> Vec<(String, Verdict)> {
     let old_enough = held.iter().filter(|(_, held)| held.sequence <= sequence);
-    let mut verdicts: Vec<(String, Verdict)> =
-        old_enough.filter_map(|(id, held)| Some((id.clone(), one(id, held, shown, pods, now)?))).collect();
+    let mut verdicts: Vec<(String, Verdict)> = old_enough
+        .filter_map(|(id, held)| Some((id.clone(), one(id, held, shown, pods, now)?)))
+        .collect();
     // what the kubelet shows and we do not know was handed out by somebody before us: its journal is lost
     for shown in shown.iter().filter(|shown| !held.contains_key(&shown.id)) {
         let fresh = Held::new(&shown.resource, sequence, now);
@@ -68,15 +69,33 @@ fn one(id: &str, held: &Held, shown: &[Shown], pods: &Facts, now: Instant) -> Op
     if released {
         return Some(Verdict::Released);
     }
-    let missing = Held { seen: Seen::Missing, since: now, ..held.clone() };
+    let missing = Held {
+        seen: Seen::Missing,
+        since: now,
+        ..held.clone()
+    };
     (held.seen == Seen::Now).then_some(Verdict::Changed(missing))
 }
 
 fn seen(held: &Held, by: &Shown, pods: &Facts) -> Held {
-    let same = held.pod.as_ref().filter(|pod| pod.matches(&by.namespace, &by.pod));
-    let uid = same.and_then(|pod| pod.uid.clone()).or_else(|| pods.uid(&by.namespace, &by.pod));
-    let pod = PodRef { namespace: by.namespace.clone(), name: by.pod.clone(), uid };
-    Held { pod: Some(pod), container: Some(by.container.clone()), seen: Seen::Now, ..held.clone() }
+    let same = held
+        .pod
+        .as_ref()
+        .filter(|pod| pod.matches(&by.namespace, &by.pod));
+    let uid = same
+        .and_then(|pod| pod.uid.clone())
+        .or_else(|| pods.uid(&by.namespace, &by.pod));
+    let pod = PodRef {
+        namespace: by.namespace.clone(),
+        name: by.pod.clone(),
+        uid,
+    };
+    Held {
+        pod: Some(pod),
+        container: Some(by.container.clone()),
+        seen: Seen::Now,
+        ..held.clone()
+    }
 }
 
 #[cfg(test)]
@@ -88,11 +107,21 @@ mod tests {
 
     fn shown(id: &str) -> Shown {
         let (namespace, pod, container) = ("n".to_owned(), "p".to_owned(), "c".to_owned());
-        Shown { id: id.to_owned(), resource: "r".to_owned(), namespace, pod, container }
+        Shown {
+            id: id.to_owned(),
+            resource: "r".to_owned(),
+            namespace,
+            pod,
+            container,
+        }
     }
 
     fn pod(uid: &str, terminal: bool) -> Facts {
-        let fact = Fact { uid: uid.to_owned(), terminal, ..Fact::default() };
+        let fact = Fact {
+            uid: uid.to_owned(),
+            terminal,
+            ..Fact::default()
+        };
         Facts::fresh([(("n".to_owned(), "p".to_owned()), fact)])
     }
 
@@ -130,17 +159,52 @@ mod tests {
     #[test]
     fn an_empty_account_of_a_kubelet_that_just_started_releases_nothing() {
         let lives = pod("u1", false);
-        assert!(after(fresh(), &[(true, &lives, 1), (false, &lives, 2), (false, &lives, 999)]).is_some());
+        assert!(
+            after(
+                fresh(),
+                &[(true, &lives, 1), (false, &lives, 2), (false, &lives, 999)]
+            )
+            .is_some()
+        );
         let away = Facts::stale();
-        assert!(after(fresh(), &[(true, &lives, 1), (false, &away, 2), (false, &away, 999)]).is_some());
+        assert!(
+            after(
+                fresh(),
+                &[(true, &lives, 1), (false, &away, 2), (false, &away, 999)]
+            )
+            .is_some()
+        );
     }
 
     #[test]
     fn without_an_api_server_the_account_decides_after_a_while() {
         let nobody = Facts::default();
-        assert!(after(fresh(), &[(true, &nobody, 1), (false, &nobody, 2), (false, &nobody, 6)]).is_some());
-        assert_eq!(after(fresh(), &[(true, &nobody, 1), (false, &nobody, 2), (false, &nobody, 7)]), None);
-        assert!(after(fresh(), &[(true, &nobody, 1), (false, &nobody, 2), (true, &nobody, 3), (false, &nobody, 7)]).is_some());
+        assert!(
+            after(
+                fresh(),
+                &[(true, &nobody, 1), (false, &nobody, 2), (false, &nobody, 6)]
+            )
+            .is_some()
+        );
+        assert_eq!(
+            after(
+                fresh(),
+                &[(true, &nobody, 1), (false, &nobody, 2), (false, &nobody, 7)]
+            ),
+            None
+        );
+        assert!(
+            after(
+                fresh(),
+                &[
+                    (true, &nobody, 1),
+                    (false, &nobody, 2),
+                    (true, &nobody, 3),
+                    (false, &nobody, 7)
+                ]
+            )
+            .is_some()
+        );
     }
 
     #[test]
@@ -152,13 +216,24 @@ mod tests {
 
     #[test]
     fn an_account_older_than_the_allocation_says_nothing_about_it() {
-        let young = Held { sequence: 6, ..fresh() };
+        let young = Held {
+            sequence: 6,
+            ..fresh()
+        };
         assert!(after(young, &[(false, &Facts::fresh([]), 999)]).is_some());
     }
 
     #[test]
     fn a_device_that_only_the_kubelet_knows_is_held() {
-        let verdicts = judge(&BTreeMap::new(), 0, &[shown(ID)], &Facts::default(), Instant::now());
-        assert!(matches!(&verdicts[..], [(id, Verdict::Changed(held))] if id == ID && held.seen == Seen::Now));
+        let verdicts = judge(
+            &BTreeMap::new(),
+            0,
+            &[shown(ID)],
+            &Facts::default(),
+            Instant::now(),
+        );
+        assert!(
+            matches!(&verdicts[..], [(id, Verdict::Changed(held))] if id == ID && held.seen == Seen::Now)
+        );
     }
 }

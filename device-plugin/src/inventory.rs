@@ -3,7 +3,7 @@
 
 pub mod devices;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shared::api::gpu_node::{GpuNodeSpec, Health};
@@ -51,6 +51,8 @@ pub struct State {
     pub generation: Option<i64>,
     /// Why we stand back, as (reason, sentence).
     pub stood_back: Option<(&'static str, String)>,
+    /// Places where a step of ours may have been left half done, because the driver did not answer.
+    pub unfinished: BTreeSet<DeviceId>,
     /// Whether everything was taken over once: before that the kubelet is told nothing.
     pub adopted: bool,
     /// Why the kubelet does not know us, if so.
@@ -144,9 +146,18 @@ impl Inventory {
     /// An empty inventory.
     #[must_use]
     pub fn new(strategy: Strategy) -> Self {
-        let state = State { strategy, ..State::default() };
-        let view = View { state: state.clone(), ..View::default() };
-        Self { state: Arc::new(Mutex::new(state)), views: watch::Sender::new(Arc::new(view)) }
+        let state = State {
+            strategy,
+            ..State::default()
+        };
+        let view = View {
+            state: state.clone(),
+            ..View::default()
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            views: watch::Sender::new(Arc::new(view)),
+        }
     }
 
     /// Changes the truth and publishes it.
@@ -154,7 +165,10 @@ impl Inventory {
         // a panic elsewhere leaves a state that was consistent line by line; serving it beats stopping
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut state);
-        let view = View { resources: devices::resources(&state, &self.views.borrow().resources), state: state.clone() };
+        let view = View {
+            resources: devices::resources(&state, &self.views.borrow().resources),
+            state: state.clone(),
+        };
         // inside the lock, so that views are published in the order of the changes
         self.views.send_replace(Arc::new(view));
         result
@@ -196,11 +210,18 @@ impl State {
     pub fn layout(&self, gpu: &Gpu) -> Layout {
         let mut layout = Layout::default();
         for place in self.held_places(&gpu.info.uuid) {
-            layout.insert(Slice { place, used: Use::Allocated });
+            layout.insert(Slice {
+                place,
+                used: Use::Allocated,
+            });
         }
         for (place, slice) in &gpu.slices {
             if layout.at(*place).is_none() {
-                let used = if slice.blocked.is_some() { Use::Blocked } else { Use::Idle };
+                let used = if slice.blocked.is_some() {
+                    Use::Blocked
+                } else {
+                    Use::Idle
+                };
                 layout.insert(Slice { place: *place, used });
             }
         }
@@ -235,7 +256,12 @@ impl SliceState {
             let gi = instance.gi;
             format!("GPU instance {gi} does not have the one compute instance that fills it; somebody else made it")
         });
-        Self { instance, blocked: foreign, fault: None, idle_since: now }
+        Self {
+            instance,
+            blocked: foreign,
+            fault: None,
+            idle_since: now,
+        }
     }
 }
 
@@ -244,7 +270,15 @@ impl Held {
     #[must_use]
     pub fn new(resource: &str, sequence: u64, since: Instant) -> Self {
         let resource = resource.to_owned();
-        Self { resource, pod: None, container: None, seen: Seen::Never, told: String::new(), sequence, since }
+        Self {
+            resource,
+            pod: None,
+            container: None,
+            seen: Seen::Never,
+            told: String::new(),
+            sequence,
+            since,
+        }
     }
 }
 

@@ -83,7 +83,11 @@ impl Journal {
         let record = match std::fs::read(&path) {
             Ok(bytes) => match serde_json::from_slice::<Record>(&bytes) {
                 Ok(record) if record.version > VERSION => {
-                    anyhow::bail!("{} is of a newer agent (form {}); install that one again", path.display(), record.version)
+                    anyhow::bail!(
+                        "{} is of a newer agent (form {}); install that one again",
+                        path.display(),
+                        record.version
+                    )
                 }
                 Ok(record) => record,
                 Err(error) => {
@@ -96,7 +100,10 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Record::default(),
             Err(error) => return Err(error).with_context(open),
         };
-        Ok(Self { path, record: Mutex::new(record) })
+        Ok(Self {
+            path,
+            record: Mutex::new(record),
+        })
     }
 
     /// What the journal says.
@@ -138,7 +145,13 @@ impl Journal {
             Step::Create(place) => (true, place),
             Step::Destroy(place) => (false, place),
         };
-        self.change(|record| record.under_way.push(Entry { gpu: gpu.to_owned(), create, place }))
+        self.change(|record| {
+            record.under_way.push(Entry {
+                gpu: gpu.to_owned(),
+                create,
+                place,
+            });
+        })
     }
 
     /// Writes down that everything begun is whole, and who holds what now.
@@ -148,7 +161,11 @@ impl Journal {
     pub fn settle(&self, state: &State) -> io::Result<()> {
         self.change(|record| {
             record.under_way.clear();
-            record.held = state.held.iter().map(|(id, held)| (id.clone(), held.into())).collect();
+            record.held = state
+                .held
+                .iter()
+                .map(|(id, held)| (id.clone(), held.into()))
+                .collect();
         })
     }
 }
@@ -177,7 +194,12 @@ impl Holding {
             uid: self.uid.clone(),
         });
         let (container, told) = (self.container.clone(), self.told.clone());
-        Held { pod, container, told, ..Held::new(&self.resource, 0, now) }
+        Held {
+            pod,
+            container,
+            told,
+            ..Held::new(&self.resource, 0, now)
+        }
     }
 }
 
@@ -197,12 +219,20 @@ mod tests {
     fn what_was_written_is_read_by_the_next_agent() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(&dir.path().join("made")).unwrap();
-        journal.begin("GPU-1", Step::Create("2g.20gb:4".parse().unwrap())).unwrap();
+        journal
+            .begin("GPU-1", Step::Create("2g.20gb:4".parse().unwrap()))
+            .unwrap();
         let again = Journal::open(&dir.path().join("made")).unwrap();
         assert_eq!(again.record(), journal.record());
         assert_eq!(again.record().under_way.len(), 1);
         again.settle(&State::default()).unwrap();
-        assert_eq!(Journal::open(&dir.path().join("made")).unwrap().record().under_way, []);
+        assert_eq!(
+            Journal::open(&dir.path().join("made"))
+                .unwrap()
+                .record()
+                .under_way,
+            []
+        );
     }
 
     #[test]
@@ -213,6 +243,12 @@ mod tests {
         assert_eq!(Journal::open(dir.path()).unwrap().record(), Record::default());
         assert!(dir.path().join("journal.unreadable").exists());
         std::fs::write(&path, "{\"version\": 99}").unwrap();
-        assert!(Journal::open(dir.path()).err().unwrap().to_string().contains("newer agent"));
+        assert!(
+            Journal::open(dir.path())
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("newer agent")
+        );
     }
 }

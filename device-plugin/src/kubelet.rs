@@ -15,13 +15,27 @@ pub mod server;
 /// The kubelet's interfaces, made from `proto/` by `build.rs`.
 pub mod proto {
     /// Device plugins.
-    #[allow(missing_docs, clippy::all, clippy::pedantic, unused_qualifications, reason = "generated")]
+    #[allow(
+        missing_docs,
+        clippy::all,
+        clippy::pedantic,
+        clippy::allow_attributes_without_reason,
+        unused_qualifications,
+        reason = "generated"
+    )]
     pub mod v1beta1 {
         tonic::include_proto!("v1beta1");
     }
 
     /// The account of who has which device.
-    #[allow(missing_docs, clippy::all, clippy::pedantic, unused_qualifications, reason = "generated")]
+    #[allow(
+        missing_docs,
+        clippy::all,
+        clippy::pedantic,
+        clippy::allow_attributes_without_reason,
+        unused_qualifications,
+        reason = "generated"
+    )]
     pub mod v1 {
         tonic::include_proto!("v1");
     }

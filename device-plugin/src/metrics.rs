@@ -56,15 +56,47 @@ impl Metrics {
             api_writes: Family::default(),
         };
         let mut registry = Registry::with_prefix("migpool");
-        registry.register("slice_steps", "Slices made and removed, by result", made.steps.clone());
-        registry.register("slice_step_duration_seconds", "How long making and removing took", made.seconds.clone());
-        registry.register("kubelet_calls", "Calls of the kubelet, by result", made.calls.clone());
-        registry.register("kubelet_call_duration_seconds", "How long the kubelet waited", made.call_seconds.clone());
-        registry.register("registrations", "Registrations with the kubelet, by result", made.registrations.clone());
+        registry.register(
+            "slice_steps",
+            "Slices made and removed, by result",
+            made.steps.clone(),
+        );
+        registry.register(
+            "slice_step_duration_seconds",
+            "How long making and removing took",
+            made.seconds.clone(),
+        );
+        registry.register(
+            "kubelet_calls",
+            "Calls of the kubelet, by result",
+            made.calls.clone(),
+        );
+        registry.register(
+            "kubelet_call_duration_seconds",
+            "How long the kubelet waited",
+            made.call_seconds.clone(),
+        );
+        registry.register(
+            "registrations",
+            "Registrations with the kubelet, by result",
+            made.registrations.clone(),
+        );
         registry.register("xids", "XIDs seen", made.xids.clone());
-        registry.register("gpu_health_changes", "Changes of the health of GPUs", made.health.clone());
-        registry.register("slice_recoveries", "Faulty slices cut again", made.recoveries.clone());
-        registry.register("api_writes", "Writes to the API server, by result", made.api_writes.clone());
+        registry.register(
+            "gpu_health_changes",
+            "Changes of the health of GPUs",
+            made.health.clone(),
+        );
+        registry.register(
+            "slice_recoveries",
+            "Faulty slices cut again",
+            made.recoveries.clone(),
+        );
+        registry.register(
+            "api_writes",
+            "Writes to the API server, by result",
+            made.api_writes.clone(),
+        );
         registry.register_collector(Box::new(node::Node::new(inventory.clone())));
         (made, Arc::new(registry))
     }
@@ -75,30 +107,46 @@ impl Metrics {
             Step::Create(_) => "create",
             Step::Destroy(_) => "destroy",
         };
-        self.steps.get_or_create(&vec![("step", kind.to_owned()), result(ok)]).inc();
-        self.seconds.get_or_create(&vec![("step", kind.to_owned())]).observe(took.as_secs_f64());
+        self.steps
+            .get_or_create(&vec![("step", kind.to_owned()), result(ok)])
+            .inc();
+        self.seconds
+            .get_or_create(&vec![("step", kind.to_owned())])
+            .observe(took.as_secs_f64());
     }
 
     /// The kubelet called.
     pub fn called(&self, call: &'static str, resource: &str, ok: bool, took: Duration) {
-        let labels = vec![("call", call.to_owned()), ("resource", resource.to_owned()), result(ok)];
+        let labels = vec![
+            ("call", call.to_owned()),
+            ("resource", resource.to_owned()),
+            result(ok),
+        ];
         self.calls.get_or_create(&labels).inc();
-        self.call_seconds.get_or_create(&CallLabels { call }).observe(took.as_secs_f64());
+        self.call_seconds
+            .get_or_create(&CallLabels { call })
+            .observe(took.as_secs_f64());
     }
 
     /// A resource was registered, or not.
     pub fn registered(&self, resource: &str, ok: bool) {
-        self.registrations.get_or_create(&vec![("resource", resource.to_owned()), result(ok)]).inc();
+        self.registrations
+            .get_or_create(&vec![("resource", resource.to_owned()), result(ok)])
+            .inc();
     }
 
     /// An XID came.
     pub fn xid(&self, gpu: &str, xid: u64) {
-        self.xids.get_or_create(&vec![("gpu_uuid", gpu.to_owned()), ("xid", xid.to_string())]).inc();
+        self.xids
+            .get_or_create(&vec![("gpu_uuid", gpu.to_owned()), ("xid", xid.to_string())])
+            .inc();
     }
 
     /// A GPU's health changed.
     pub fn health_changed(&self, gpu: &str, to: Health) {
-        self.health.get_or_create(&vec![("gpu_uuid", gpu.to_owned()), ("to", format!("{to:?}"))]).inc();
+        self.health
+            .get_or_create(&vec![("gpu_uuid", gpu.to_owned()), ("to", format!("{to:?}"))])
+            .inc();
     }
 
     /// A faulty slice was cut again.
@@ -108,7 +156,9 @@ impl Metrics {
 
     /// Something was written to the API server, or not.
     pub fn wrote(&self, what: &'static str, ok: bool) {
-        self.api_writes.get_or_create(&vec![("what", what.to_owned()), result(ok)]).inc();
+        self.api_writes
+            .get_or_create(&vec![("what", what.to_owned()), result(ok)])
+            .inc();
     }
 }
 

@@ -52,7 +52,12 @@ impl NodeObject {
     /// The objects of a node.
     #[must_use]
     pub fn new(client: Client, name: &str, inventory: Inventory, metrics: Metrics) -> Self {
-        Self { client, name: name.to_owned(), inventory, metrics }
+        Self {
+            client,
+            name: name.to_owned(),
+            inventory,
+            metrics,
+        }
     }
 
     /// Follows what is wanted of the node.
@@ -68,11 +73,20 @@ impl NodeObject {
                 Change::Apply(object) => Some(object),
                 Change::Delete(_) => None,
             };
-            let (spec, generation) = object.map_or((GpuNodeSpec::default(), None), |object| (object.spec, object.metadata.generation));
+            let (spec, generation) = object.map_or((GpuNodeSpec::default(), None), |object| {
+                (object.spec, object.metadata.generation)
+            });
             let state = &self.inventory.view().state;
             if state.spec != spec || state.generation != generation {
-                tracing::info!(paused = spec.paused, withheld = spec.withhold.len(), warm = spec.warm.len(), ?generation, "asked of this node");
-                self.inventory.change(|state| (state.spec, state.generation) = (spec, generation));
+                tracing::info!(
+                    paused = spec.paused,
+                    withheld = spec.withhold.len(),
+                    warm = spec.warm.len(),
+                    ?generation,
+                    "asked of this node"
+                );
+                self.inventory
+                    .change(|state| (state.spec, state.generation) = (spec, generation));
             }
         }
         Ok(())
@@ -92,7 +106,12 @@ impl NodeObject {
                 before = self.conditions().await;
             }
             let now = Time(Timestamp::now());
-            let status = status::status(&view.state, &view.state.boot_id, before.as_deref().unwrap_or_default(), now);
+            let status = status::status(
+                &view.state,
+                &view.state.boot_id,
+                before.as_deref().unwrap_or_default(),
+                now,
+            );
             let mut wait = None;
             // before anything was looked at, what the last agent wrote is nearer to the truth than nothing
             if view.state.driver != crate::inventory::Driver::Unknown && written.as_ref() != Some(&status) {
@@ -118,8 +137,16 @@ impl NodeObject {
 
     /// Conditions that the last agent wrote, for their times of change.
     async fn conditions(&self) -> Option<Vec<Condition>> {
-        let found = Api::<GpuNode>::all(self.client.clone()).get_opt(&self.name).await.ok()?;
-        Some(found.and_then(|object| object.status).unwrap_or_default().conditions)
+        let found = Api::<GpuNode>::all(self.client.clone())
+            .get_opt(&self.name)
+            .await
+            .ok()?;
+        Some(
+            found
+                .and_then(|object| object.status)
+                .unwrap_or_default()
+                .conditions,
+        )
     }
 
     async fn put(&self, status: &GpuNodeStatus) -> kube::Result<()> {
@@ -135,13 +162,20 @@ impl NodeObject {
             Err(kube::Error::Api(refused)) if refused.code == 404 => {}
             written => return written.map(drop),
         }
-        let made = api.create(&PostParams::default(), &GpuNode::new(&self.name, GpuNodeSpec::default())).await;
+        let made = api
+            .create(
+                &PostParams::default(),
+                &GpuNode::new(&self.name, GpuNodeSpec::default()),
+            )
+            .await;
         match made {
             // somebody was faster
             Err(kube::Error::Api(refused)) if refused.code == 409 => {}
             made => drop(made?),
         }
-        api.patch_status(&self.name, &params, &Patch::Apply(&patch)).await.map(drop)
+        api.patch_status(&self.name, &params, &Patch::Apply(&patch))
+            .await
+            .map(drop)
     }
 
     /// Keeps the labels of the Node.
@@ -182,20 +216,39 @@ impl NodeObject {
         if labels.is_empty() || there.contains_key(LABEL_DISCOVERED) {
             return Ok(());
         }
-        let stale = there.keys().filter(|key| labels::is_ours(key) && !labels.contains_key(*key));
+        let stale = there
+            .keys()
+            .filter(|key| labels::is_ours(key) && !labels.contains_key(*key));
         let mut changes: BTreeMap<&String, Value> = stale.map(|key| (key, Value::Null)).collect();
-        changes.extend(labels.iter().filter(|(key, value)| there.get(*key) != Some(value)).map(|(key, value)| (key, json!(value))));
+        changes.extend(
+            labels
+                .iter()
+                .filter(|(key, value)| there.get(*key) != Some(value))
+                .map(|(key, value)| (key, json!(value))),
+        );
         if changes.is_empty() {
             return Ok(());
         }
         tracing::info!(changes = changes.len(), "labelling the node");
         let patch = json!({ "metadata": { "labels": changes } });
-        let params = PatchParams { field_manager: Some(names::MANAGER_AGENT.to_owned()), ..PatchParams::default() };
-        api.patch(&self.name, &params, &Patch::Strategic(&patch)).await.map(drop)
+        let params = PatchParams {
+            field_manager: Some(names::MANAGER_AGENT.to_owned()),
+            ..PatchParams::default()
+        };
+        api.patch(&self.name, &params, &Patch::Strategic(&patch))
+            .await
+            .map(drop)
     }
 }
 
 /// Sets the conditions of a status.
-pub(crate) fn condition(list: &mut Vec<Condition>, kind: &str, on: bool, why: (&str, &str), generation: Option<i64>, now: Time) {
+pub(crate) fn condition(
+    list: &mut Vec<Condition>,
+    kind: &str,
+    on: bool,
+    why: (&str, &str),
+    generation: Option<i64>,
+    now: Time,
+) {
     conditions::set(list, kind, on, why.0, why.1, generation, now);
 }

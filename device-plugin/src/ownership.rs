@@ -41,7 +41,11 @@ pub struct Evidence {
 /// Whether to stand back: (reason, sentence). `ours` are resources that we would serve, `served` those that we have
 /// ever served here, so that we do not take our own allocatable for somebody else's.
 #[must_use]
-pub fn judge(evidence: &Evidence, ours: &BTreeSet<String>, served: &BTreeSet<String>) -> Option<(&'static str, String)> {
+pub fn judge(
+    evidence: &Evidence,
+    ours: &BTreeSet<String>,
+    served: &BTreeSet<String>,
+) -> Option<(&'static str, String)> {
     if let Some(config) = evidence.labels.get(names::LABEL_MIG_CONFIG)
         && evidence.labels.get(names::LABEL_OWNER).map(String::as_str) != Some(names::OWNER_MIGPOOL)
     {
@@ -54,16 +58,26 @@ pub fn judge(evidence: &Evidence, ours: &BTreeSet<String>, served: &BTreeSet<Str
         return Some((REASON_MIG_MANAGER, sentence));
     }
     if let Some(slice) = evidence.dra.first() {
-        let sentence = format!("ResourceSlice {slice} of {} serves the GPUs of this node; uninstall one of the two", names::DRA_DRIVER);
+        let sentence = format!(
+            "ResourceSlice {slice} of {} serves the GPUs of this node; uninstall one of the two",
+            names::DRA_DRIVER
+        );
         return Some((REASON_DRA_DRIVER, sentence));
     }
     if let Some(socket) = evidence.sockets.first() {
-        let sentence = format!("another device plugin listens on {}; uninstall one of the two", socket.display());
+        let sentence = format!(
+            "another device plugin listens on {}; uninstall one of the two",
+            socket.display()
+        );
         return Some((REASON_OTHER_PLUGIN, sentence));
     }
-    let foreign = evidence.allocatable.iter().find(|name| ours.contains(*name) && !served.contains(*name));
+    let foreign = evidence
+        .allocatable
+        .iter()
+        .find(|name| ours.contains(*name) && !served.contains(*name));
     foreign.map(|name| {
-        let sentence = format!("the node already has {name} from another device plugin; uninstall one of the two");
+        let sentence =
+            format!("the node already has {name} from another device plugin; uninstall one of the two");
         (REASON_OTHER_PLUGIN, sentence)
     })
 }
@@ -83,7 +97,13 @@ impl Ownership {
     #[must_use]
     pub fn new(carver: Carver, client: Option<Client>, node: &str, kubelet_dir: &Path) -> Self {
         let labels = watch::Sender::new(Arc::default());
-        Self { carver, client, node: node.to_owned(), kubelet_dir: kubelet_dir.to_owned(), labels }
+        Self {
+            carver,
+            client,
+            node: node.to_owned(),
+            kubelet_dir: kubelet_dir.to_owned(),
+            labels,
+        }
     }
 
     /// Labels of the Node, as they change.
@@ -94,7 +114,10 @@ impl Ownership {
 
     /// One look, before anything is touched.
     pub async fn look(&self) {
-        let mut evidence = Evidence { sockets: foreign_sockets(&self.kubelet_dir).await, ..Evidence::default() };
+        let mut evidence = Evidence {
+            sockets: foreign_sockets(&self.kubelet_dir).await,
+            ..Evidence::default()
+        };
         if let Some(client) = &self.client {
             let node = Api::<Node>::all(client.clone());
             match tokio::time::timeout(PATIENCE, node.get(&self.node)).await {
@@ -102,7 +125,9 @@ impl Ownership {
                 Ok(Err(error)) => tracing::warn!(%error, "the Node cannot be read"),
                 Err(_) => tracing::warn!("the API server does not answer; only the node itself is looked at"),
             }
-            evidence.dra = tokio::time::timeout(PATIENCE, self.dra()).await.unwrap_or_default();
+            evidence.dra = tokio::time::timeout(PATIENCE, self.dra())
+                .await
+                .unwrap_or_default();
         }
         self.conclude(&evidence);
     }
@@ -141,7 +166,8 @@ impl Ownership {
             if self.labels.borrow().as_ref() != &evidence.labels {
                 self.labels.send_replace(Arc::new(evidence.labels.clone()));
             }
-            if self.carver.inventory.view().state.adopted && self.conclude(&evidence)
+            if self.carver.inventory.view().state.adopted
+                && self.conclude(&evidence)
                 && let Err(error) = self.carver.adopt().await
             {
                 tracing::warn!(%error, "the GPUs cannot be taken over yet");
@@ -169,13 +195,24 @@ impl Ownership {
 
     /// ResourceSlices of NVIDIA's DRA driver for this node. A cluster without them has none.
     async fn dra(&self) -> Vec<String> {
-        let Some(client) = &self.client else { return Vec::new() };
+        let Some(client) = &self.client else {
+            return Vec::new();
+        };
         let params = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
         for version in ["v1", "v1beta1"] {
-            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("resource.k8s.io", version, "ResourceSlice"));
-            match Api::<DynamicObject>::all_with(client.clone(), &kind).list(&params).await {
+            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(
+                "resource.k8s.io",
+                version,
+                "ResourceSlice",
+            ));
+            match Api::<DynamicObject>::all_with(client.clone(), &kind)
+                .list(&params)
+                .await
+            {
                 Ok(list) => {
-                    let foreign = list.into_iter().filter(|slice| slice.data["spec"]["driver"] == names::DRA_DRIVER);
+                    let foreign = list
+                        .into_iter()
+                        .filter(|slice| slice.data["spec"]["driver"] == names::DRA_DRIVER);
                     return foreign.map(|slice| slice.name_any()).collect();
                 }
                 // this version of the API is not served
@@ -193,19 +230,33 @@ impl Ownership {
 impl Evidence {
     fn read(&mut self, node: &Node) {
         self.labels = node.labels().clone();
-        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        let some = allocatable.into_iter().flatten().filter(|(_, quantity)| quantity.0 != "0");
-        self.allocatable = some.map(|(name, _)| name.clone()).filter(|name| names::parse_resource(name).is_some()).collect();
+        let allocatable = node
+            .status
+            .as_ref()
+            .and_then(|status| status.allocatable.as_ref());
+        let some = allocatable
+            .into_iter()
+            .flatten()
+            .filter(|(_, quantity)| quantity.0 != "0");
+        self.allocatable = some
+            .map(|(name, _)| name.clone())
+            .filter(|name| names::parse_resource(name).is_some())
+            .collect();
     }
 }
 
 /// Sockets of NVIDIA's plugin on which somebody listens; a dead one's file may be left.
 async fn foreign_sockets(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     let mut found = Vec::new();
     for path in entries {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with("nvidia-") && name.ends_with(".sock") && UnixStream::connect(&path).await.is_ok() {
+        if name.starts_with("nvidia-") && name.ends_with(".sock") && UnixStream::connect(&path).await.is_ok()
+        {
             found.push(path);
         }
     }
@@ -224,10 +275,22 @@ mod tests {
     fn each_kind_of_owner_is_seen_and_named_with_the_fix() {
         let ours = set(&["nvidia.com/mig-1g.10gb"]);
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let manager = Evidence { labels: [label("nvidia.com/mig.config", "all-1g.10gb")].into(), ..Evidence::default() };
-        let dra = Evidence { dra: vec!["node-a-gpu".to_owned()], ..Evidence::default() };
-        let socket = Evidence { sockets: vec!["/k/nvidia-gpu.sock".into()], ..Evidence::default() };
-        let plugin = Evidence { allocatable: ours.clone(), ..Evidence::default() };
+        let manager = Evidence {
+            labels: [label("nvidia.com/mig.config", "all-1g.10gb")].into(),
+            ..Evidence::default()
+        };
+        let dra = Evidence {
+            dra: vec!["node-a-gpu".to_owned()],
+            ..Evidence::default()
+        };
+        let socket = Evidence {
+            sockets: vec!["/k/nvidia-gpu.sock".into()],
+            ..Evidence::default()
+        };
+        let plugin = Evidence {
+            allocatable: ours.clone(),
+            ..Evidence::default()
+        };
         for (evidence, reason, names) in [
             (&manager, REASON_MIG_MANAGER, "migpool.dev/owner=migpool"),
             (&dra, REASON_DRA_DRIVER, "node-a-gpu"),
@@ -245,11 +308,25 @@ mod tests {
         let ours = set(&["nvidia.com/mig-1g.10gb"]);
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let opted = Evidence {
-            labels: [label("nvidia.com/mig.config", "x"), label("migpool.dev/owner", "migpool")].into(),
+            labels: [
+                label("nvidia.com/mig.config", "x"),
+                label("migpool.dev/owner", "migpool"),
+            ]
+            .into(),
             allocatable: ours.clone(),
             ..Evidence::default()
         };
         assert_eq!(judge(&opted, &ours, &ours), None);
-        assert_eq!(judge(&Evidence { allocatable: set(&["nvidia.com/gpu"]), ..Evidence::default() }, &ours, &BTreeSet::new()), None);
+        assert_eq!(
+            judge(
+                &Evidence {
+                    allocatable: set(&["nvidia.com/gpu"]),
+                    ..Evidence::default()
+                },
+                &ours,
+                &BTreeSet::new()
+            ),
+            None
+        );
     }
 }

@@ -83,10 +83,21 @@ impl Pods {
     /// No pods yet. Without a client there is nobody to ask.
     #[must_use]
     pub fn new(client: Option<Client>, node: &str) -> Self {
-        let trust = if client.is_some() { Trust::Stale } else { Trust::NobodyToAsk };
-        let known = Arc::new(Mutex::new(Facts { trust, pods: BTreeMap::new() }));
+        let trust = if client.is_some() {
+            Trust::Stale
+        } else {
+            Trust::NobodyToAsk
+        };
+        let known = Arc::new(Mutex::new(Facts {
+            trust,
+            pods: BTreeMap::new(),
+        }));
         let source = client.map(|client| (Api::all(client), format!("spec.nodeName={node}")));
-        Self { known, changed: Arc::new(Notify::new()), source }
+        Self {
+            known,
+            changed: Arc::new(Notify::new()),
+            source,
+        }
     }
 
     /// What is known now.
@@ -114,9 +125,17 @@ impl Pods {
         let live = facts.pods.iter().filter(|(_, pod)| !pod.terminal);
         live.filter_map(|((namespace, name), pod)| {
             let mut containers = pod.placements.0.iter();
-            let (container, _) = containers.find(|(_, places)| places.iter().any(|place| place.to_string() == id))?;
+            let (container, _) =
+                containers.find(|(_, places)| places.iter().any(|place| place.to_string() == id))?;
             let uid = Some(pod.uid.clone());
-            Some((PodRef { namespace: namespace.clone(), name: name.clone(), uid }, container.clone()))
+            Some((
+                PodRef {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    uid,
+                },
+                container.clone(),
+            ))
         })
         .next()
     }
@@ -190,7 +209,9 @@ impl Facts {
             Trust::NobodyToAsk => Standing::NobodyToAsk,
             Trust::Stale => Standing::Unknown,
             Trust::Fresh => match self.pods.get(&(pod.namespace.clone(), pod.name.clone())) {
-                Some(fact) if fact.terminal || pod.uid.as_ref().is_some_and(|uid| *uid != fact.uid) => Standing::Gone,
+                Some(fact) if fact.terminal || pod.uid.as_ref().is_some_and(|uid| *uid != fact.uid) => {
+                    Standing::Gone
+                }
                 Some(_) => Standing::Lives,
                 None => Standing::Gone,
             },
@@ -200,13 +221,19 @@ impl Facts {
     /// UID of a pod.
     #[must_use]
     pub fn uid(&self, namespace: &str, name: &str) -> Option<String> {
-        self.pods.get(&(namespace.to_owned(), name.to_owned())).map(|fact| fact.uid.clone())
+        self.pods
+            .get(&(namespace.to_owned(), name.to_owned()))
+            .map(|fact| fact.uid.clone())
     }
 
     /// Live pods in the order in which the kubelet admits them: oldest first.
     #[must_use]
     pub fn by_age(&self) -> Vec<&Fact> {
-        let mut live: Vec<_> = self.pods.iter().filter(|(_, pod)| !pod.terminal && !pod.ending).collect();
+        let mut live: Vec<_> = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| !pod.terminal && !pod.ending)
+            .collect();
         live.sort_by_key(|(key, pod)| (pod.created, *key));
         live.into_iter().map(|(_, pod)| pod).collect()
     }
@@ -216,12 +243,18 @@ impl Facts {
 impl Facts {
     /// Pods as an open watch tells them.
     pub(crate) fn fresh(pods: impl IntoIterator<Item = (Key, Fact)>) -> Self {
-        Self { trust: Trust::Fresh, pods: pods.into_iter().collect() }
+        Self {
+            trust: Trust::Fresh,
+            pods: pods.into_iter().collect(),
+        }
     }
 
     /// An API server that is away.
     pub(crate) fn stale() -> Self {
-        Self { trust: Trust::Stale, pods: BTreeMap::new() }
+        Self {
+            trust: Trust::Stale,
+            pods: BTreeMap::new(),
+        }
     }
 }
 
@@ -236,7 +269,9 @@ impl Fact {
             ending: pod.metadata.deletion_timestamp.is_some(),
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             placements: placements
-                .inspect_err(|error| tracing::warn!(pod = pod.name_any(), %error, "placement of a pod ignored"))
+                .inspect_err(
+                    |error| tracing::warn!(pod = pod.name_any(), %error, "placement of a pod ignored"),
+                )
                 .unwrap_or_default()
                 .unwrap_or_default(),
         }

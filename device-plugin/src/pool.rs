@@ -8,8 +8,8 @@ use futures::StreamExt as _;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use serve::watch::Change;
-use shared::api::gpu_pool::GpuPoolSpec;
 use shared::api::GpuPool;
+use shared::api::gpu_pool::GpuPoolSpec;
 use shared::policy::Policy;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,12 @@ pub async fn follow(
     token: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut pools = BTreeMap::new();
-    let mut changes = serve::watch::watch(Api::<GpuPool>::all(client), watcher::Config::default(), token.clone()).stream;
+    let mut changes = serve::watch::watch(
+        Api::<GpuPool>::all(client),
+        watcher::Config::default(),
+        token.clone(),
+    )
+    .stream;
     loop {
         tokio::select! {
             () = token.cancelled() => return Ok(()),
@@ -58,8 +63,16 @@ pub async fn follow(
 
 /// The policy for a node with these labels.
 fn policy(pools: &BTreeMap<String, GpuPoolSpec>, labels: &BTreeMap<String, String>) -> Policy {
-    let selects = |pool: &&GpuPoolSpec| pool.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
-    pools.values().find(selects).map(|pool| pool.policy.clone()).unwrap_or_default()
+    let selects = |pool: &&GpuPoolSpec| {
+        pool.node_selector
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+    };
+    pools
+        .values()
+        .find(selects)
+        .map(|pool| pool.policy.clone())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -69,8 +82,14 @@ mod tests {
     #[test]
     fn the_first_pool_that_selects_the_node_counts() {
         let pool = |selector: &[(&str, &str)], seconds| GpuPoolSpec {
-            node_selector: selector.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-            policy: Policy { idle_slice_seconds: seconds, ..Policy::default() },
+            node_selector: selector
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            policy: Policy {
+                idle_slice_seconds: seconds,
+                ..Policy::default()
+            },
             ..GpuPoolSpec::default()
         };
         let pools = BTreeMap::from([

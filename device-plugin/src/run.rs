@@ -43,10 +43,18 @@ const TIDY: Duration = Duration::from_secs(1);
 /// # Errors
 /// What cannot be begun, or the first part that fails.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
-    let format = settings.log_format.parse::<serve::logs::Format>().map_err(|error| anyhow::anyhow!("--log-format: {error}"))?;
+    let format = settings
+        .log_format
+        .parse::<serve::logs::Format>()
+        .map_err(|error| anyhow::anyhow!("--log-format: {error}"))?;
     serve::logs::init(format);
     let token = serve::shutdown::token();
-    tracing::info!(node = settings.node_name, strategy = settings.strategy.as_str(), version = env!("CARGO_PKG_VERSION"), "starting");
+    tracing::info!(
+        node = settings.node_name,
+        strategy = settings.strategy.as_str(),
+        version = env!("CARGO_PKG_VERSION"),
+        "starting"
+    );
     let client = client().await?;
     let alone = client.is_none();
     let inventory = Inventory::new(settings.strategy);
@@ -68,34 +76,75 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         Cdi::new(&settings.cdi_dir, settings.cdi_common_spec.as_deref())?,
     );
     let admin = TcpListener::bind(settings.admin_address).await;
-    let admin = admin.with_context(|| format!("--admin-address {} cannot be listened on", settings.admin_address))?;
+    let admin =
+        admin.with_context(|| format!("--admin-address {} cannot be listened on", settings.admin_address))?;
 
     let mut tasks = Tasks::new(token.clone());
-    let admin = serve::admin::serve(admin, registry, readiness.clone(), axum::Router::new(), token.clone());
+    let admin = serve::admin::serve(
+        admin,
+        registry,
+        readiness.clone(),
+        axum::Router::new(),
+        token.clone(),
+    );
     tasks.spawn("admin", admin);
     tasks.spawn("pods", carver.pods.clone().follow(token.clone()));
-    let ownership = Ownership::new(carver.clone(), client.clone(), &settings.node_name, &settings.kubelet_dir);
+    let ownership = Ownership::new(
+        carver.clone(),
+        client.clone(),
+        &settings.node_name,
+        &settings.kubelet_dir,
+    );
     let labels = ownership.labels();
-    tasks.spawn("driver", watch_driver(carver.clone(), ownership.clone(), readiness.clone(), token.clone()));
+    tasks.spawn(
+        "driver",
+        watch_driver(
+            carver.clone(),
+            ownership.clone(),
+            readiness.clone(),
+            token.clone(),
+        ),
+    );
     tasks.spawn("ownership", ownership.follow(token.clone()));
-    tasks.spawn("health", health::watch(carver.clone(), settings.xids.clone(), token.clone()));
-    tasks.spawn("account", watch_account(carver.clone(), if alone { CALM_ALONE } else { CALM }, token.clone()));
+    tasks.spawn(
+        "health",
+        health::watch(carver.clone(), settings.xids.clone(), token.clone()),
+    );
+    tasks.spawn(
+        "account",
+        watch_account(
+            carver.clone(),
+            if alone { CALM_ALONE } else { CALM },
+            token.clone(),
+        ),
+    );
     let keep = watch::Sender::new(settings.idle_slice.unwrap_or_else(pool::default_keep));
     if settings.strategy == Strategy::Dynamic {
         tasks.spawn("tidy", tidy(carver.clone(), keep.subscribe(), token.clone()));
     }
     if let Some(client) = client {
-        let object = NodeObject::new(client.clone(), &settings.node_name, inventory.clone(), carver.metrics.clone());
+        let object = NodeObject::new(
+            client.clone(),
+            &settings.node_name,
+            inventory.clone(),
+            carver.metrics.clone(),
+        );
         tasks.spawn("spec", object.clone().follow(token.clone()));
         tasks.spawn("status", object.clone().write_status(token.clone()));
         tasks.spawn("labels", object.write_labels(token.clone()));
         let (node, metrics) = (settings.node_name.clone(), carver.metrics.clone());
-        tasks.spawn("events", events::tell(client.clone(), node, inventory, metrics, token.clone()));
+        tasks.spawn(
+            "events",
+            events::tell(client.clone(), node, inventory, metrics, token.clone()),
+        );
         if settings.idle_slice.is_none() {
             tasks.spawn("pool", pool::follow(client, labels, keep, token.clone()));
         }
     }
-    tasks.spawn("kubelet", Registrar::new(carver, readiness, settings).run(token.clone()));
+    tasks.spawn(
+        "kubelet",
+        Registrar::new(carver, readiness, settings).run(token.clone()),
+    );
     tasks.join().await
 }
 
@@ -124,7 +173,7 @@ async fn watch_driver(
             ownership.look().await;
             looked = carver.adopt().await;
         }
-        readiness.set("driver", looked.as_ref().map(|()| ()).map_err(ToString::to_string));
+        readiness.set("driver", looked.clone().map_err(|error| error.to_string()));
         let wait = if looked.is_ok() { RESCAN } else { DRIVER_RETRY };
         tokio::select! {
             () = token.cancelled() => return Ok(()),
@@ -159,7 +208,11 @@ async fn watch_account(carver: Carver, calm: Duration, token: CancellationToken)
     }
 }
 
-async fn tidy(carver: Carver, keep: watch::Receiver<Duration>, token: CancellationToken) -> anyhow::Result<()> {
+async fn tidy(
+    carver: Carver,
+    keep: watch::Receiver<Duration>,
+    token: CancellationToken,
+) -> anyhow::Result<()> {
     loop {
         let keep = *keep.borrow();
         if carver.inventory.view().state.adopted {

@@ -51,7 +51,10 @@ impl File {
         let Ok(Value::Object(keys)) = serde_saphyr::from_str::<Value>(text) else {
             bail!("is not a YAML mapping; write one \"key: value\" a line");
         };
-        let mut keys = Keys { left: keys, known: Vec::new() };
+        let mut keys = Keys {
+            left: keys,
+            known: Vec::new(),
+        };
         let file = Self {
             mig_strategy: keys.take("migStrategy")?,
             node_name: keys.take("nodeName")?,
@@ -72,7 +75,10 @@ impl File {
             xids: Table::with(keys.take("xids")?.unwrap_or_default())?,
         };
         match keys.left.keys().next() {
-            Some(key) => bail!("has the unknown key {key:?}; known keys are {}", keys.known.join(", ")),
+            Some(key) => bail!(
+                "has the unknown key {key:?}; known keys are {}",
+                keys.known.join(", ")
+            ),
             None => Ok(file),
         }
     }
@@ -87,7 +93,9 @@ struct Keys {
 impl Keys {
     fn take<T: DeserializeOwned>(&mut self, key: &'static str) -> anyhow::Result<Option<T>> {
         self.known.push(key);
-        let Some(value) = self.left.remove(key) else { return Ok(None) };
+        let Some(value) = self.left.remove(key) else {
+            return Ok(None);
+        };
         let said = value.to_string();
         match serde_json::from_value(value) {
             Ok(value) => Ok(Some(value)),

@@ -41,7 +41,11 @@ impl Carver {
         }
         let view = self.inventory.view();
         let kinds = view.state.held.keys().map(|id| {
-            let kind = if id.parse::<DeviceId>().is_ok() { names::CDI_KIND } else { names::CDI_KIND_GPU };
+            let kind = if id.parse::<DeviceId>().is_ok() {
+                names::CDI_KIND
+            } else {
+                names::CDI_KIND_GPU
+            };
             (kind, id.as_str())
         });
         if let Err(error) = self.cdi.keep_only(kinds) {
@@ -60,7 +64,34 @@ impl Carver {
     /// What the driver says.
     pub async fn rescan(&self) -> Result<(), GpuError> {
         let _turn = self.turn().await;
-        self.look().await
+        self.look().await?;
+        if self.inventory.view().state.stood_back.is_none() {
+            self.finish().await;
+        }
+        Ok(())
+    }
+
+    /// Removes what a step left half done while the driver did not answer.
+    async fn finish(&self) {
+        let unfinished = self.inventory.view().state.unfinished.clone();
+        for id in unfinished {
+            let half = self
+                .slice(&id.gpu, id.place)
+                .is_some_and(|slice| slice.instance.ci.is_none());
+            let gpu = self
+                .inventory
+                .view()
+                .state
+                .gpu(&id.gpu)
+                .map(|gpu| gpu.info.clone());
+            let done = match gpu.filter(|_| half) {
+                Some(gpu) => self.try_step(&gpu, Step::Destroy(id.place)).await,
+                None => true,
+            };
+            if done {
+                self.inventory.change(|state| state.unfinished.remove(&id));
+            }
+        }
     }
 
     async fn look(&self) -> Result<(), GpuError> {
@@ -83,7 +114,9 @@ impl Carver {
             .await;
         match seen {
             Ok((driver, all)) => {
-                let failed = self.inventory.change(|state| merge(state, driver, all, Instant::now()));
+                let failed = self
+                    .inventory
+                    .change(|state| merge(state, driver, all, Instant::now()));
                 for (uuid, error) in failed {
                     self.note(&uuid, &error);
                     tracing::warn!(gpu = uuid, %error, "a GPU cannot be read");
@@ -94,7 +127,11 @@ impl Carver {
                 let why = error.to_string();
                 let gone = error.driver_gone();
                 self.inventory.change(|state| {
-                    state.driver = if gone { inventory::Driver::Absent(why) } else { inventory::Driver::Failed(why) };
+                    state.driver = if gone {
+                        inventory::Driver::Absent(why)
+                    } else {
+                        inventory::Driver::Failed(why)
+                    };
                 });
                 Err(error)
             }
@@ -116,7 +153,9 @@ impl Carver {
         }
         for entry in under_way.iter().rev() {
             let view = self.inventory.view();
-            let Some(gpu) = view.state.gpu(&entry.gpu) else { continue };
+            let Some(gpu) = view.state.gpu(&entry.gpu) else {
+                continue;
+            };
             let id = DeviceId::new(entry.gpu.clone(), entry.place).to_string();
             let stands = gpu.slices.contains_key(&entry.place);
             let held = view.state.held.contains_key(&id);
@@ -141,10 +180,16 @@ impl Carver {
     }
 
     async fn cut_one_held(&self, id: &str) -> Result<(), CarveError> {
-        let Ok(device) = id.parse::<DeviceId>() else { return Ok(()) };
+        let Ok(device) = id.parse::<DeviceId>() else {
+            return Ok(());
+        };
         let view = self.inventory.view();
-        let Some(gpu) = view.state.gpu(&device.gpu) else { return Ok(()) };
-        let Some(board) = gpu.info.board.as_ref().filter(|_| gpu.info.mig) else { return Ok(()) };
+        let Some(gpu) = view.state.gpu(&device.gpu) else {
+            return Ok(());
+        };
+        let Some(board) = gpu.info.board.as_ref().filter(|_| gpu.info.mig) else {
+            return Ok(());
+        };
         for step in super::grant::steps(&view.state, gpu, board, id, device.place)? {
             self.step(&gpu.info, step).await?;
         }
@@ -161,7 +206,10 @@ impl Carver {
 }
 
 fn room(state: &State, gpu: &Gpu, entry: &Entry) -> bool {
-    gpu.info.board.as_ref().is_some_and(|board| state.layout(gpu).fits(board, entry.place))
+    gpu.info
+        .board
+        .as_ref()
+        .is_some_and(|board| state.layout(gpu).fits(board, entry.place))
 }
 
 /// Merges what was seen into the truth. Returns what could not be read.
@@ -184,7 +232,12 @@ fn merge(
         let at = match state.gpus.iter().position(|gpu| gpu.info.uuid == uuid) {
             Some(at) => at,
             None => {
-                let fresh = Gpu { info: info.clone(), slices: BTreeMap::new(), health: Health::Healthy, message: String::new() };
+                let fresh = Gpu {
+                    info: info.clone(),
+                    slices: BTreeMap::new(),
+                    health: Health::Healthy,
+                    message: String::new(),
+                };
                 state.gpus.push(fresh);
                 state.gpus.len() - 1
             }
@@ -207,8 +260,13 @@ fn slices(
     now: Instant,
 ) -> BTreeMap<shared::mig::Place, SliceState> {
     let known = |instance: Instance| {
-        let old = before.remove(&instance.place).filter(|old| old.instance == instance);
-        (instance.place, old.unwrap_or_else(|| SliceState::new(instance, now)))
+        let old = before
+            .remove(&instance.place)
+            .filter(|old| old.instance == instance);
+        (
+            instance.place,
+            old.unwrap_or_else(|| SliceState::new(instance, now)),
+        )
     };
     instances.into_iter().map(known).collect()
 }

@@ -39,7 +39,10 @@ impl Carver {
         let mut result = Ok(Vec::new());
         for id in ids {
             match self.grant(resource, id, &mut fresh, &mut done).await {
-                Ok(granted) => result.as_mut().map(|all: &mut Vec<Granted>| all.push(granted)).unwrap_or_default(),
+                Ok(granted) => result
+                    .as_mut()
+                    .map(|all: &mut Vec<Granted>| all.push(granted))
+                    .unwrap_or_default(),
                 Err(error) => {
                     result = Err(error);
                     break;
@@ -52,7 +55,8 @@ impl Carver {
             result = Err(error);
         }
         if result.is_err() {
-            self.inventory.change(|state| fresh.iter().for_each(|id| drop(state.held.remove(id))));
+            self.inventory
+                .change(|state| fresh.iter().for_each(|id| drop(state.held.remove(id))));
             self.take_back(done).await;
             for id in &fresh {
                 self.forget_cdi(id);
@@ -108,7 +112,11 @@ impl Carver {
         let view = self.inventory.view();
         if let Some(held) = view.state.held.get(id) {
             self.may_take_over(id, held, &target).await?;
-        } else if let Some(why) = view.state.gpu(&target.gpu().uuid).and_then(|gpu| view.state.closed(gpu)) {
+        } else if let Some(why) = view
+            .state
+            .gpu(&target.gpu().uuid)
+            .and_then(|gpu| view.state.closed(gpu))
+        {
             return Err(CarveError::Closed { id: id.clone(), why });
         }
         if !view.state.held.contains_key(id) {
@@ -132,12 +140,20 @@ impl Carver {
     /// nobody with it: then its pod is gone and we have not noticed, or an init container's device goes on to the
     /// containers of the same pod.
     async fn may_take_over(&self, id: &str, held: &Held, target: &Target) -> Result<(), CarveError> {
-        let refused = |holder: String| Err(CarveError::Held { id: id.to_owned(), holder });
+        let refused = |holder: String| {
+            Err(CarveError::Held {
+                id: id.to_owned(),
+                holder,
+            })
+        };
         let shown = match self.account.list().await {
             Ok(shown) => shown,
             Err(error) => {
                 tracing::warn!(%error, "the kubelet's account cannot be read");
-                let pod = held.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name));
+                let pod = held
+                    .pod
+                    .as_ref()
+                    .map(|pod| format!("{}/{}", pod.namespace, pod.name));
                 return refused(pod.unwrap_or_else(|| "a pod".to_owned()));
             }
         };
@@ -148,15 +164,26 @@ impl Carver {
             && let Some(slice) = self.slice(&gpu.uuid, *place)
         {
             let process = self.process_on(gpu, slice.instance.gi).await;
-            if let Some(pid) = process.map_err(|error| CarveError::Gpu { id: id.to_owned(), error })? {
-                return Err(CarveError::Leftover { id: id.to_owned(), pid });
+            if let Some(pid) = process.map_err(|error| CarveError::Gpu {
+                id: id.to_owned(),
+                error,
+            })? {
+                return Err(CarveError::Leftover {
+                    id: id.to_owned(),
+                    pid,
+                });
             }
         }
         Ok(())
     }
 
     /// Makes what an id names stand, with nodes and CDI file.
-    async fn stand(&self, id: &str, target: &Target, done: &mut Vec<(GpuInfo, Step)>) -> Result<Granted, CarveError> {
+    async fn stand(
+        &self,
+        id: &str,
+        target: &Target,
+        done: &mut Vec<(GpuInfo, Step)>,
+    ) -> Result<Granted, CarveError> {
         match target {
             Target::Gpu(gpu) => {
                 let (uuid, nodes) = (gpu.uuid.clone(), self.nodes.of_gpu(gpu.minor));
@@ -177,7 +204,13 @@ impl Carver {
     }
 
     /// Makes a slice stand at a place, by the fewest steps.
-    async fn cut(&self, id: &str, gpu: &GpuInfo, place: Place, done: &mut Vec<(GpuInfo, Step)>) -> Result<(), CarveError> {
+    async fn cut(
+        &self,
+        id: &str,
+        gpu: &GpuInfo,
+        place: Place,
+        done: &mut Vec<(GpuInfo, Step)>,
+    ) -> Result<(), CarveError> {
         let unknown = || CarveError::Unknown { id: id.to_owned() };
         let board = gpu.board.clone().ok_or_else(unknown)?;
         // a removal that finds a process leads to another plan; each such round blocks one more slice, so it ends
@@ -203,18 +236,27 @@ impl Carver {
                 return Ok(());
             }
         }
-        Err(CarveError::NoRoom { id: id.to_owned(), occupied: "every idle slice in the way is in use".to_owned() })
+        Err(CarveError::NoRoom {
+            id: id.to_owned(),
+            occupied: "every idle slice in the way is in use".to_owned(),
+        })
     }
 
     fn is_blocked(&self, gpu: &GpuInfo, step: Step) -> bool {
         let (Step::Create(place) | Step::Destroy(place)) = step;
-        self.slice(&gpu.uuid, place).is_some_and(|slice| slice.blocked.is_some() && slice.instance.is_slice())
+        self.slice(&gpu.uuid, place)
+            .is_some_and(|slice| slice.blocked.is_some() && slice.instance.is_slice())
     }
 
     /// Cuts a faulty slice again, where nobody works on it.
     async fn renew_faulty(&self, id: &str, target: &Target) -> Result<(), CarveError> {
-        let Target::Place(gpu, place) = target else { return Ok(()) };
-        if self.slice(&gpu.uuid, *place).is_some_and(|slice| slice.fault.is_some()) {
+        let Target::Place(gpu, place) = target else {
+            return Ok(());
+        };
+        if self
+            .slice(&gpu.uuid, *place)
+            .is_some_and(|slice| slice.fault.is_some())
+        {
             tracing::info!(id, "cutting a faulty slice again");
             self.step(gpu, Step::Destroy(*place)).await?;
             self.metrics.recovered();
@@ -228,7 +270,12 @@ impl Carver {
         let unknown = || CarveError::Unknown { id: id.to_owned() };
         if let Ok(device) = id.parse::<DeviceId>() {
             let gpu = view.state.gpu(&device.gpu).ok_or_else(unknown)?;
-            let board = gpu.info.board.as_ref().filter(|_| gpu.info.mig).ok_or_else(unknown)?;
+            let board = gpu
+                .info
+                .board
+                .as_ref()
+                .filter(|_| gpu.info.mig)
+                .ok_or_else(unknown)?;
             device.place.window(board).ok_or_else(unknown)?;
             return Ok(Target::Place(gpu.info.clone(), device.place));
         }
@@ -237,7 +284,9 @@ impl Carver {
         }
         let slice_on = |gpu: &Gpu| {
             let mut slices = gpu.slices.iter();
-            slices.find(|(_, slice)| slice.instance.uuid == id).map(|(place, _)| Target::Slice(gpu.info.clone(), *place))
+            slices
+                .find(|(_, slice)| slice.instance.uuid == id)
+                .map(|(place, _)| Target::Slice(gpu.info.clone(), *place))
         };
         view.state.gpus.iter().find_map(slice_on).ok_or_else(unknown)
     }
@@ -247,7 +296,8 @@ impl Carver {
         self.inventory.change(|state| {
             state.sequence += 1;
             let mut held = Held::new(resource, state.sequence, Instant::now());
-            (held.pod, held.container) = pod.map_or((None, None), |(pod, container)| (Some(pod), Some(container)));
+            (held.pod, held.container) =
+                pod.map_or((None, None), |(pod, container)| (Some(pod), Some(container)));
             state.held.insert(id.to_owned(), held);
         });
     }
@@ -256,13 +306,18 @@ impl Carver {
     fn tell(&self, id: &str, uuid: &str) -> String {
         self.inventory.change(|state| {
             let held = state.held.get_mut(id);
-            held.map(|held| std::mem::replace(&mut held.told, uuid.to_owned())).unwrap_or_default()
+            held.map(|held| std::mem::replace(&mut held.told, uuid.to_owned()))
+                .unwrap_or_default()
         })
     }
 
     /// Removes the CDI file of a device that is no longer held.
     pub(super) fn forget_cdi(&self, id: &str) {
-        let kind = if id.parse::<DeviceId>().is_ok() { names::CDI_KIND } else { names::CDI_KIND_GPU };
+        let kind = if id.parse::<DeviceId>().is_ok() {
+            names::CDI_KIND
+        } else {
+            names::CDI_KIND_GPU
+        };
         if let Err(error) = self.cdi.remove(kind, id) {
             tracing::warn!(id, %error, "CDI file not removed");
         }
@@ -270,8 +325,18 @@ impl Carver {
 }
 
 /// The steps that make a slice stand at a place that is not held by another, or is held by the asker and not cut.
-pub(super) fn steps(state: &State, gpu: &Gpu, board: &Board, id: &str, place: Place) -> Result<Vec<Step>, CarveError> {
-    if gpu.slices.get(&place).is_some_and(|slice| slice.instance.is_slice() && slice.blocked.is_none()) {
+pub(super) fn steps(
+    state: &State,
+    gpu: &Gpu,
+    board: &Board,
+    id: &str,
+    place: Place,
+) -> Result<Vec<Step>, CarveError> {
+    if gpu
+        .slices
+        .get(&place)
+        .is_some_and(|slice| slice.instance.is_slice() && slice.blocked.is_none())
+    {
         return Ok(Vec::new());
     }
     let mut layout = state.layout(gpu);
@@ -281,9 +346,26 @@ pub(super) fn steps(state: &State, gpu: &Gpu, board: &Board, id: &str, place: Pl
     }
     plan(board, &layout, place).map(|plan| plan.steps).map_err(|_| {
         let busy = layout.busy();
-        let used = busy.slices().iter().map(|slice| slice.place.to_string()).collect::<Vec<_>>().join(", ");
-        let blocked = gpu.slices.values().find_map(|slice| slice.blocked.clone()).map(|why| format!(" ({why})"));
-        let occupied = format!("{} of GPU {} are in use{}", used, gpu.info.index, blocked.unwrap_or_default());
-        CarveError::NoRoom { id: id.to_owned(), occupied }
+        let used = busy
+            .slices()
+            .iter()
+            .map(|slice| slice.place.to_string())
+            .collect::<Vec<_>>()
+            .join(", ");
+        let blocked = gpu
+            .slices
+            .values()
+            .find_map(|slice| slice.blocked.clone())
+            .map(|why| format!(" ({why})"));
+        let occupied = format!(
+            "{} of GPU {} are in use{}",
+            used,
+            gpu.info.index,
+            blocked.unwrap_or_default()
+        );
+        CarveError::NoRoom {
+            id: id.to_owned(),
+            occupied,
+        }
     })
 }

@@ -58,13 +58,21 @@ impl Carver {
         let view = self.inventory.view();
         let place = id.parse::<DeviceId>().ok();
         let gpu = place.as_ref().and_then(|device| view.state.gpu(&device.gpu));
-        let slice = gpu.zip(place.as_ref()).and_then(|(gpu, device)| gpu.slices.get(&device.place));
+        let slice = gpu
+            .zip(place.as_ref())
+            .and_then(|(gpu, device)| gpu.slices.get(&device.place));
         let mut leftover = None;
         if let (Some(gpu), Some(slice)) = (gpu, slice) {
             match self.process_on(&gpu.info, slice.instance.gi).await {
-                Ok(Some(pid)) => leftover = Some(format!("process {pid} is still on it, left by the pod that had it")),
+                Ok(Some(pid)) => {
+                    leftover = Some(format!(
+                        "process {pid} is still on it, left by the pod that had it"
+                    ));
+                }
                 Ok(None) => {}
-                Err(error) => leftover = Some(format!("whether a process is left on it cannot be told: {error}")),
+                Err(error) => {
+                    leftover = Some(format!("whether a process is left on it cannot be told: {error}"));
+                }
             }
         }
         if let Some(why) = &leftover {
@@ -107,7 +115,11 @@ impl Carver {
     async fn unblock(&self) {
         let view = self.inventory.view();
         for gpu in &view.state.gpus {
-            for (place, slice) in gpu.slices.iter().filter(|(_, slice)| slice.blocked.is_some() && slice.instance.is_slice()) {
+            for (place, slice) in gpu
+                .slices
+                .iter()
+                .filter(|(_, slice)| slice.blocked.is_some() && slice.instance.is_slice())
+            {
                 if matches!(self.process_on(&gpu.info, slice.instance.gi).await, Ok(None)) {
                     tracing::info!(gpu = gpu.info.uuid, %place, "slice is free again");
                     set_idle(&self.inventory, &gpu.info.uuid, *place);
@@ -124,7 +136,12 @@ impl Carver {
             let uuid = &gpu.info.uuid;
             for (place, slice) in &gpu.slices {
                 let id = DeviceId::new(uuid.clone(), *place).to_string();
-                let wanted = view.state.spec.warm.iter().any(|warm| warm.gpu == *uuid && warm.place == *place);
+                let wanted = view
+                    .state
+                    .spec
+                    .warm
+                    .iter()
+                    .any(|warm| warm.gpu == *uuid && warm.place == *place);
                 let idle = slice.blocked.is_none() && !view.state.held.contains_key(&id);
                 if idle && !wanted && now.saturating_duration_since(slice.idle_since) >= keep {
                     changed |= self.try_step(&gpu.info, Step::Destroy(*place)).await;
@@ -138,8 +155,16 @@ impl Carver {
         let mut changed = false;
         for warm in &self.inventory.view().state.spec.warm {
             let view = self.inventory.view();
-            let Some(gpu) = view.state.gpu(&warm.gpu).filter(|gpu| view.state.closed(gpu).is_none()) else { continue };
-            let Some(board) = gpu.info.board.as_ref().filter(|_| gpu.info.mig) else { continue };
+            let Some(gpu) = view
+                .state
+                .gpu(&warm.gpu)
+                .filter(|gpu| view.state.closed(gpu).is_none())
+            else {
+                continue;
+            };
+            let Some(board) = gpu.info.board.as_ref().filter(|_| gpu.info.mig) else {
+                continue;
+            };
             if view.state.layout(gpu).fits(board, warm.place) {
                 changed |= self.try_step(&gpu.info, Step::Create(warm.place)).await;
             }

@@ -48,7 +48,9 @@ impl Driver {
             let mut gpus = None;
             while let Ok((number, job)) = queue.recv() {
                 if gpus.is_none() {
-                    gpus = connect().inspect_err(|error| tracing::debug!(%error, "driver not opened")).ok();
+                    gpus = connect()
+                        .inspect_err(|error| tracing::debug!(%error, "driver not opened"))
+                        .ok();
                 }
                 job(&mut gpus);
                 shared.done.fetch_max(number, Ordering::AcqRel);
@@ -67,7 +69,10 @@ impl Driver {
         call: &'static str,
         work: impl FnOnce(&mut dyn Gpus) -> Result<T, GpuError> + Send + 'static,
     ) -> Result<T, GpuError> {
-        let hung = || GpuError::Hung { call, seconds: self.limit.as_secs() };
+        let hung = || GpuError::Hung {
+            call,
+            seconds: self.limit.as_secs(),
+        };
         if self.fence.is_stuck() {
             return Err(hung());
         }
@@ -75,7 +80,9 @@ impl Driver {
         let job: Job = Box::new(move |gpus| {
             let result = match gpus {
                 Some(open) => work(open.as_mut()),
-                None => Err(GpuError::NoDriver("its library cannot be opened, or it finds no driver".to_owned())),
+                None => Err(GpuError::NoDriver(
+                    "its library cannot be opened, or it finds no driver".to_owned(),
+                )),
             };
             if result.as_ref().is_err_and(GpuError::driver_gone) {
                 *gpus = None;
@@ -114,16 +121,28 @@ mod tests {
 
     #[tokio::test]
     async fn a_hung_call_is_given_up_on_and_the_next_is_refused_at_once_until_it_comes_back() {
-        let driver = Driver::start(Box::new(|| Ok(Box::new(Fake::default()))), Duration::from_millis(50));
+        let driver = Driver::start(
+            Box::new(|| Ok(Box::new(Fake::default()))),
+            Duration::from_millis(50),
+        );
         let (release, gate) = mpsc::channel::<()>();
         let hung = driver.call("wait", move |_| Ok(gate.recv().is_ok())).await;
-        assert_eq!(hung, Err(GpuError::Hung { call: "wait", seconds: 0 }));
+        assert_eq!(
+            hung,
+            Err(GpuError::Hung {
+                call: "wait",
+                seconds: 0
+            })
+        );
         assert!(driver.call("next", |_| Ok(())).await.is_err() && driver.is_stuck());
         release.send(()).unwrap();
         while driver.is_stuck() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(driver.call("driver", |gpus| gpus.driver()).await, Ok(DriverInfo::default()));
+        assert_eq!(
+            driver.call("driver", |gpus| gpus.driver()).await,
+            Ok(DriverInfo::default())
+        );
     }
 
     #[tokio::test]
@@ -135,7 +154,13 @@ mod tests {
             false => Err(GpuError::NoDriver("gone".to_owned())),
         };
         let driver = Driver::start(Box::new(connect), Duration::from_secs(5));
-        assert!(driver.call("list", |gpus| gpus.list()).await.unwrap_err().driver_gone());
+        assert!(
+            driver
+                .call("list", |gpus| gpus.list())
+                .await
+                .unwrap_err()
+                .driver_gone()
+        );
         there.store(true, Ordering::Release);
         assert!(driver.call("list", |gpus| gpus.list()).await.is_ok());
     }

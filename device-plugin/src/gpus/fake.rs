@@ -40,7 +40,10 @@ impl Fake {
             board: Some(Arc::clone(&board)),
             unlike_catalogue: false,
         });
-        let world = World { gpus: gpus.collect(), ..World::default() };
+        let world = World {
+            gpus: gpus.collect(),
+            ..World::default()
+        };
         Self(Arc::new(Mutex::new(world)))
     }
 
@@ -49,7 +52,10 @@ impl Fake {
         match world.fail_after.as_mut() {
             Some(1) => {
                 world.fail_after = None;
-                return Err(GpuError::Other { call, text: "told to fail".to_owned() });
+                return Err(GpuError::Other {
+                    call,
+                    text: "told to fail".to_owned(),
+                });
             }
             Some(left) => *left -= 1,
             None => {}
@@ -79,14 +85,25 @@ impl Gpus for Fake {
         let board = gpu.board.as_ref().unwrap();
         let mut layout = Layout::default();
         for instance in there {
-            layout.insert(Slice { place: instance.place, used: Use::Allocated });
+            layout.insert(Slice {
+                place: instance.place,
+                used: Use::Allocated,
+            });
         }
         if !layout.fits(board, place) {
-            return Err(GpuError::NoRoom { call: "create instance" });
+            return Err(GpuError::NoRoom {
+                call: "create instance",
+            });
         }
         world.made += 1;
         let gi = world.made;
-        let instance = Instance { place, gi, ci: None, uuid: String::new(), partial: 0 };
+        let instance = Instance {
+            place,
+            gi,
+            ci: None,
+            uuid: String::new(),
+            partial: 0,
+        };
         world.instances.insert((gpu.uuid.clone(), gi), instance);
         Ok(gi)
     }
@@ -102,8 +119,14 @@ impl Gpus for Fake {
 
     fn destroy_compute(&mut self, gpu: &GpuInfo, gi: u32) -> Result<(), GpuError> {
         let mut world = self.change("destroy compute")?;
-        if world.processes.get(&gpu.uuid).is_some_and(|all| all.iter().any(|one| one.gi == Some(gi))) {
-            return Err(GpuError::InUse { call: "destroy compute" });
+        if world
+            .processes
+            .get(&gpu.uuid)
+            .is_some_and(|all| all.iter().any(|one| one.gi == Some(gi)))
+        {
+            return Err(GpuError::InUse {
+                call: "destroy compute",
+            });
         }
         let instance = world.instances.get_mut(&(gpu.uuid.clone(), gi)).unwrap();
         (instance.ci, instance.uuid, instance.partial) = (None, String::new(), 0);
@@ -113,11 +136,20 @@ impl Gpus for Fake {
     fn destroy_instance(&mut self, gpu: &GpuInfo, gi: u32) -> Result<(), GpuError> {
         let mut world = self.change("destroy instance")?;
         let removed = world.instances.remove(&(gpu.uuid.clone(), gi));
-        removed.map(|_| ()).ok_or(GpuError::NotFound { call: "destroy instance" })
+        removed.map(|_| ()).ok_or(GpuError::NotFound {
+            call: "destroy instance",
+        })
     }
 
     fn processes(&mut self, gpu: &GpuInfo) -> Result<Vec<Process>, GpuError> {
-        Ok(self.0.lock().unwrap().processes.get(&gpu.uuid).cloned().unwrap_or_default())
+        Ok(self
+            .0
+            .lock()
+            .unwrap()
+            .processes
+            .get(&gpu.uuid)
+            .cloned()
+            .unwrap_or_default())
     }
 
     fn recovery(&mut self, _: &GpuInfo) -> Result<Recovery, GpuError> {

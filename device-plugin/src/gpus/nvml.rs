@@ -10,19 +10,24 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as sys;
-use shared::mig::board::Engines;
-use shared::mig::profile::Media;
-use shared::mig::{Board, Place, Profile, ProfileRow};
+use shared::mig::Place;
 
-use super::{DriverInfo, Event, EventKind, Events, GpuError, GpuInfo, Gpus, Instance, Process, Recovery, nvml_ext};
+use super::{
+    DriverInfo, Event, EventKind, Events, GpuError, GpuInfo, Gpus, Instance, Process, Recovery, nvml_ext,
+    table,
+};
 
 /// Where the library is looked for beneath a driver root, in this order.
-const LIBRARY_FOLDERS: [&str; 6] =
-    ["usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib", "lib64", "lib/x86_64-linux-gnu"];
+const LIBRARY_FOLDERS: [&str; 6] = [
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+];
 /// The library's name.
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// No header has named this many GPU instance profiles; a driver that knows fewer says "invalid argument" sooner.
-const PROFILE_ENUMS: u32 = 32;
 /// Bytes in a MiB.
 const MIB: u64 = 1 << 20;
 
@@ -46,24 +51,31 @@ impl NvmlGpus {
             Nvml::builder().lib_path(library.as_os_str()).init()
         };
         let nvml = nvml.map_err(|error| GpuError::NoDriver(error.to_string()))?;
-        Ok(Self { nvml: Arc::new(nvml), told: BTreeSet::new() })
+        Ok(Self {
+            nvml: Arc::new(nvml),
+            told: BTreeSet::new(),
+        })
     }
 
     fn device(&self, gpu: &GpuInfo) -> Result<Device<'_>, GpuError> {
-        self.nvml.device_by_uuid(gpu.uuid.as_str()).map_err(fail("nvmlDeviceGetHandleByUUID"))
+        self.nvml
+            .device_by_uuid(gpu.uuid.as_str())
+            .map_err(fail("nvmlDeviceGetHandleByUUID"))
     }
 
     fn info(&mut self, index: u32) -> Result<GpuInfo, NvmlError> {
         let device = self.nvml.device_by_index(index)?;
         let pci = device.pci_info()?;
         let memory_mib = device.memory_info()?.total / MIB;
-        let capability = device.cuda_compute_capability().map(|found| (found.major, found.minor));
+        let capability = device
+            .cuda_compute_capability()
+            .map(|found| (found.major, found.minor));
         let (major, minor) = capability.unwrap_or((0, 0));
         let model = device.name()?;
         // a GPU that knows no MIG mode has no table
         let mode = device.mig_mode().ok();
         let (board, unlike_catalogue) = match mode {
-            Some(_) => board(&device, pci.pci_device_id >> 16, &model, memory_mib)?,
+            Some(_) => table::board(&device, pci.pci_device_id >> 16, &model, memory_mib)?,
             None => (None, false),
         };
         let gpu = GpuInfo {
@@ -82,7 +94,10 @@ impl NvmlGpus {
         if let Some(board) = gpu.board.as_ref().filter(|_| unlike_catalogue)
             && self.told.insert(board.name.clone())
         {
-            tracing::warn!(board = board.name, "NVML's placement table is not our catalogue's; NVML's is used");
+            tracing::warn!(
+                board = board.name,
+                "NVML's placement table is not our catalogue's; NVML's is used"
+            );
         }
         Ok(gpu)
     }
@@ -90,9 +105,15 @@ impl NvmlGpus {
 
 impl Gpus for NvmlGpus {
     fn driver(&self) -> Result<DriverInfo, GpuError> {
-        let version = self.nvml.sys_driver_version().map_err(fail("nvmlSystemGetDriverVersion"))?;
+        let version = self
+            .nvml
+            .sys_driver_version()
+            .map_err(fail("nvmlSystemGetDriverVersion"))?;
         let cuda = self.nvml.sys_cuda_driver_version().unwrap_or(0).unsigned_abs();
-        Ok(DriverInfo { version, cuda: (cuda / 1000, cuda % 1000 / 10) })
+        Ok(DriverInfo {
+            version,
+            cuda: (cuda / 1000, cuda % 1000 / 10),
+        })
     }
 
     fn list(&mut self) -> Result<Vec<GpuInfo>, GpuError> {
@@ -110,7 +131,9 @@ impl Gpus for NvmlGpus {
     }
 
     fn instances(&mut self, gpu: &GpuInfo) -> Result<Vec<Instance>, GpuError> {
-        let Some(board) = gpu.board.as_ref().filter(|_| gpu.mig) else { return Ok(Vec::new()) };
+        let Some(board) = gpu.board.as_ref().filter(|_| gpu.mig) else {
+            return Ok(Vec::new());
+        };
         let device = self.device(gpu)?;
         let uuids = nvml_ext::mig_uuids(&device).map_err(fail("listing MIG devices"))?;
         let mut found = Vec::new();
@@ -149,17 +172,31 @@ impl Gpus for NvmlGpus {
 
     fn processes(&mut self, gpu: &GpuInfo) -> Result<Vec<Process>, GpuError> {
         let device = self.device(gpu)?;
-        let mut all = device.running_compute_processes().map_err(fail("nvmlDeviceGetComputeRunningProcesses_v3"))?;
+        let mut all = device
+            .running_compute_processes()
+            .map_err(fail("nvmlDeviceGetComputeRunningProcesses_v3"))?;
         // graphics is not there on every board
         all.extend(device.running_graphics_processes().unwrap_or_default());
-        Ok(all.into_iter().map(|process| Process { pid: process.pid, gi: process.gpu_instance_id }).collect())
+        Ok(all
+            .into_iter()
+            .map(|process| Process {
+                pid: process.pid,
+                gi: process.gpu_instance_id,
+            })
+            .collect())
     }
 
     fn recovery(&mut self, gpu: &GpuInfo) -> Result<Recovery, GpuError> {
         let device = self.device(gpu)?;
         let field = FieldId(sys::field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION);
-        let values = device.field_values_for(&[field]).map_err(fail("nvmlDeviceGetFieldValues"))?;
-        let value = values.into_iter().next().and_then(Result::ok).and_then(|sample| sample.value.ok());
+        let values = device
+            .field_values_for(&[field])
+            .map_err(fail("nvmlDeviceGetFieldValues"))?;
+        let value = values
+            .into_iter()
+            .next()
+            .and_then(Result::ok)
+            .and_then(|sample| sample.value.ok());
         let action = match value {
             Some(SampleValue::U32(action)) => action,
             Some(SampleValue::U64(action)) => u32::try_from(action).unwrap_or(u32::MAX),
@@ -183,15 +220,20 @@ impl Gpus for NvmlGpus {
             sys::nvmlEventTypeGpuUnavailableError,
             sys::nvmlEventTypeGpuRecoveryAction,
         ];
-        let wanted = wanted.into_iter().fold(nvml_ext::EVENT_MIG_CONFIG_CHANGE, |all, one| all | u64::from(one));
-        let set = nvml_ext::EventSet::new(Arc::clone(&self.nvml), wanted).map_err(fail("nvmlDeviceRegisterEvents"))?;
+        let wanted = wanted
+            .into_iter()
+            .fold(nvml_ext::EVENT_MIG_CONFIG_CHANGE, |all, one| all | u64::from(one));
+        let set = nvml_ext::EventSet::new(Arc::clone(&self.nvml), wanted)
+            .map_err(fail("nvmlDeviceRegisterEvents"))?;
         Ok(Box::new(set))
     }
 }
 
 impl Events for nvml_ext::EventSet {
     fn next(&mut self, wait: Duration) -> Result<Option<Event>, GpuError> {
-        let Some(raw) = self.wait(wait).map_err(fail("nvmlEventSetWait_v2"))? else { return Ok(None) };
+        let Some(raw) = self.wait(wait).map_err(fail("nvmlEventSetWait_v2"))? else {
+            return Ok(None);
+        };
         let is = |kind: u32| raw.kind & u64::from(kind) != 0;
         let kind = if is(sys::nvmlEventTypeXidCriticalError) {
             EventKind::Xid(raw.data)
@@ -205,96 +247,52 @@ impl Events for nvml_ext::EventSet {
         } else {
             EventKind::MigConfigChange
         };
-        Ok(Some(Event { gpu: raw.gpu, gi: raw.gi, kind }))
+        Ok(Some(Event {
+            gpu: raw.gpu,
+            gi: raw.gi,
+            kind,
+        }))
     }
 }
 
 /// The library beneath a driver root.
 fn find(root: &Path) -> Result<PathBuf, GpuError> {
-    let candidates = LIBRARY_FOLDERS.iter().map(|folder| root.join(folder).join(LIBRARY));
+    let candidates = LIBRARY_FOLDERS
+        .iter()
+        .map(|folder| root.join(folder).join(LIBRARY));
     candidates.into_iter().find(|path| path.exists()).ok_or_else(|| {
         let folders = LIBRARY_FOLDERS.join(", ");
-        GpuError::NoDriver(format!("{LIBRARY} is in none of {folders} beneath {}", root.display()))
+        GpuError::NoDriver(format!(
+            "{LIBRARY} is in none of {folders} beneath {}",
+            root.display()
+        ))
     })
 }
 
 /// What stands in a GPU instance.
-fn describe(device: &Device<'_>, place: Place, gi: u32, uuids: &[(u32, u32, String)]) -> Result<Instance, GpuError> {
+fn describe(
+    device: &Device<'_>,
+    place: Place,
+    gi: u32,
+    uuids: &[(u32, u32, String)],
+) -> Result<Instance, GpuError> {
     let computes = nvml_ext::computes(device, gi).map_err(fail("nvmlGpuInstanceGetComputeInstances"))?;
-    let full = computes.iter().find(|compute| compute.slices == u32::from(place.profile.compute));
+    let full = computes
+        .iter()
+        .find(|compute| compute.slices == u32::from(place.profile.compute));
     let ci = full.map(|compute| compute.ci);
-    let uuid = uuids.iter().find(|(of_gi, of_ci, _)| *of_gi == gi && Some(*of_ci) == ci);
+    let uuid = uuids
+        .iter()
+        .find(|(of_gi, of_ci, _)| *of_gi == gi && Some(*of_ci) == ci);
     let uuid = uuid.map(|(_, _, uuid)| uuid.clone()).unwrap_or_default();
     let partial = computes.len() - usize::from(full.is_some());
-    Ok(Instance { place, gi, ci, uuid, partial })
-}
-
-/// The placement table of a GPU, and whether it is unlike the catalogue's. A driver that tells no placements
-/// while MIG mode is off gets the catalogue's.
-fn board(device: &Device<'_>, pci: u32, model: &str, total_mib: u64) -> Result<(Option<Board>, bool), NvmlError> {
-    let known = Board::by_pci(&format!("{pci:04X}"));
-    let mut profiles = Vec::new();
-    for nvml_enum in 0..PROFILE_ENUMS {
-        let info = match device.profile_info(nvml_enum) {
-            Ok(info) => info,
-            Err(NvmlError::InvalidArg) => break,
-            // a profile that this board lacks, or any profile on an old driver with MIG mode off
-            Err(_) => continue,
-        };
-        let placements = nvml_ext::possible_placements(device, info.id).unwrap_or_default();
-        let Some(size) = placements.first().map(|(_, size)| narrow(*size)) else { continue };
-        let mut starts: Vec<u8> = placements.iter().map(|(start, _)| narrow(*start)).collect();
-        starts.sort_unstable();
-        let profile = Profile::by_formula(narrow(info.slice_count), info.memory_size_mb, total_mib, media(nvml_enum));
-        profiles.push(ProfileRow {
-            profile,
-            id: info.id,
-            nvml_enum,
-            size,
-            starts,
-            max: narrow(info.instance_count),
-            memory_mib: Some(info.memory_size_mb),
-            multiprocessors: Some(info.multiprocessor_count),
-            engines: Engines {
-                copy: Some(info.copy_engine_count),
-                decoders: Some(info.decoder_count),
-                jpeg: Some(info.jpeg_count),
-                ofa: Some(info.ofa_count),
-            },
-        });
-    }
-    if profiles.is_empty() {
-        return Ok((known.cloned(), false));
-    }
-    profiles.sort_by_key(|row| (row.size, row.profile));
-    let ends = profiles.iter().flat_map(|row| row.starts.iter().map(|start| start + row.size));
-    let found = Board {
-        name: known.map_or_else(|| model.to_owned(), |board| board.name.clone()),
-        memory_slices: ends.max().unwrap_or(0),
-        compute_slices: profiles.iter().map(|row| row.profile.compute).max().unwrap_or(0),
-        pci: vec![format!("{pci:04X}")],
-        profiles,
-    };
-    let shape = |board: &Board| -> Vec<(Profile, u32, u8, Vec<u8>, u8)> {
-        board.profiles.iter().map(|row| (row.profile, row.id, row.size, row.starts.clone(), row.max)).collect()
-    };
-    let unlike = known.is_some_and(|known| shape(known) != shape(&found));
-    Ok((Some(found), unlike))
-}
-
-/// What an NVML profile enum value adds to a plain profile.
-fn media(nvml_enum: u32) -> Media {
-    match nvml_enum {
-        7 | 8 => Media::Me,
-        10..=12 | 17 => Media::Gfx,
-        13 | 14 => Media::NoMe,
-        15 | 16 => Media::MeAll,
-        _ => Media::Plain,
-    }
-}
-
-fn narrow(number: u32) -> u8 {
-    u8::try_from(number).unwrap_or(u8::MAX)
+    Ok(Instance {
+        place,
+        gi,
+        ci,
+        uuid,
+        partial,
+    })
 }
 
 /// NUMA node of a PCI device; the kernel says -1 where there is only one.
@@ -302,7 +300,11 @@ fn numa_node(bus_id: &str) -> Option<u32> {
     // NVML writes 8 digits of domain, sysfs 4
     let (domain, rest) = bus_id.split_once(':')?;
     let bus = format!("{}:{rest}", domain.get(domain.len().saturating_sub(4)..)?).to_ascii_lowercase();
-    std::fs::read_to_string(format!("/sys/bus/pci/devices/{bus}/numa_node")).ok()?.trim().parse().ok()
+    std::fs::read_to_string(format!("/sys/bus/pci/devices/{bus}/numa_node"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Turns what the wrapper says into what we say.
@@ -319,6 +321,9 @@ fn fail(call: &'static str) -> impl Fn(NvmlError) -> GpuError {
         NvmlError::NotFound => GpuError::NotFound { call },
         NvmlError::NotSupported => GpuError::NotSupported { call },
         NvmlError::NoPermission => GpuError::NoPermission { call },
-        other => GpuError::Other { call, text: other.to_string() },
+        other => GpuError::Other {
+            call,
+            text: other.to_string(),
+        },
     }
 }

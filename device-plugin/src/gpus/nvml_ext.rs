@@ -1,6 +1,9 @@
 //! The NVML calls that the wrapper crate lacks or gets wrong, and the only `unsafe` of this program. Nothing
 //! unsafe leaves this file: handles stay inside, ids and owned values go out.
-#![allow(unsafe_code, reason = "NVML is a C library; each block states what it relies on")]
+#![allow(
+    unsafe_code,
+    reason = "NVML is a C library; each block states what it relies on"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +47,13 @@ pub(super) struct RawEvent {
 
 /// Legal placements of a profile (by driver id) as (start, size).
 pub(super) fn possible_placements(device: &Device<'_>, profile: u32) -> Result<Vec<(u32, u32)>, NvmlError> {
-    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstancePossiblePlacements_v2.as_ref())?;
+    let call = nvml_sym(
+        device
+            .nvml()
+            .lib()
+            .nvmlDeviceGetGpuInstancePossiblePlacements_v2
+            .as_ref(),
+    )?;
     let mut count = 0;
     // SAFETY: the handle lives as long as `device`; a null buffer asks for the count alone
     let code = unsafe { call(device.handle(), profile, std::ptr::null_mut(), &raw mut count) };
@@ -55,7 +64,10 @@ pub(super) fn possible_placements(device: &Device<'_>, profile: u32) -> Result<V
     // SAFETY: the buffer has room for `count` entries, which NVML takes as its size
     nvml_try(unsafe { call(device.handle(), profile, found.as_mut_ptr(), &raw mut count) })?;
     found.truncate(count as usize);
-    Ok(found.into_iter().map(|placement| (placement.start, placement.size)).collect())
+    Ok(found
+        .into_iter()
+        .map(|placement| (placement.start, placement.size))
+        .collect())
 }
 
 /// GPU instances of a profile (by driver id).
@@ -72,13 +84,21 @@ pub(super) fn instances(device: &Device<'_>, profile: u32) -> Result<Vec<RawInst
         let mut found: sys::nvmlGpuInstanceInfo_t = unsafe { std::mem::zeroed() };
         // SAFETY: the handle was listed just now and `found` is ours
         nvml_try(unsafe { info(*handle, &raw mut found) })?;
-        Ok(RawInstance { gi: found.id, start: found.placement.start })
+        Ok(RawInstance {
+            gi: found.id,
+            start: found.placement.start,
+        })
     };
     handles.iter().take(count as usize).map(describe).collect()
 }
 
 /// Makes a GPU instance at a placement; returns its id.
-pub(super) fn create_instance(device: &Device<'_>, profile: u32, start: u32, size: u32) -> Result<u32, NvmlError> {
+pub(super) fn create_instance(
+    device: &Device<'_>,
+    profile: u32,
+    start: u32,
+    size: u32,
+) -> Result<u32, NvmlError> {
     let lib = device.nvml().lib();
     let create = nvml_sym(lib.nvmlDeviceCreateGpuInstanceWithPlacement.as_ref())?;
     let info = nvml_sym(lib.nvmlGpuInstanceGetInfo.as_ref())?;
@@ -177,8 +197,17 @@ fn handle_of(device: &Device<'_>, gi: u32) -> Result<sys::nvmlGpuInstance_t, Nvm
 }
 
 /// Compute instance profiles of a GPU instance: (id, compute slices).
-fn compute_profiles(device: &Device<'_>, handle: sys::nvmlGpuInstance_t) -> Result<Vec<(u32, u32)>, NvmlError> {
-    let profile_info = nvml_sym(device.nvml().lib().nvmlGpuInstanceGetComputeInstanceProfileInfo.as_ref())?;
+fn compute_profiles(
+    device: &Device<'_>,
+    handle: sys::nvmlGpuInstance_t,
+) -> Result<Vec<(u32, u32)>, NvmlError> {
+    let profile_info = nvml_sym(
+        device
+            .nvml()
+            .lib()
+            .nvmlGpuInstanceGetComputeInstanceProfileInfo
+            .as_ref(),
+    )?;
     let mut profiles = Vec::new();
     for profile in 0..CI_PROFILES {
         // SAFETY: an all-zero info is a valid value of this plain C struct
@@ -228,7 +257,11 @@ unsafe impl Send for EventSet {}
 impl EventSet {
     /// A set that hears of `wanted` kinds on every GPU, or of those of them that a GPU can tell.
     pub(super) fn new(nvml: Arc<Nvml>, wanted: u64) -> Result<Self, NvmlError> {
-        let mut made = Self { set: std::ptr::null_mut(), gpus: Vec::new(), nvml };
+        let mut made = Self {
+            set: std::ptr::null_mut(),
+            gpus: Vec::new(),
+            nvml,
+        };
         let create = nvml_sym(made.nvml.lib().nvmlEventSetCreate.as_ref())?;
         // SAFETY: `made.set` is ours
         nvml_try(unsafe { create(&raw mut made.set) })?;
@@ -264,7 +297,10 @@ impl EventSet {
             Err(NvmlError::Timeout) => return Ok(None),
             Err(error) => return Err(error),
         }
-        let gpu = self.gpus.iter().find(|(handle, _)| *handle == event.device as usize);
+        let gpu = self
+            .gpus
+            .iter()
+            .find(|(handle, _)| *handle == event.device as usize);
         Ok(Some(RawEvent {
             gpu: gpu.map(|(_, uuid)| uuid.clone()),
             kind: event.eventType,

@@ -27,11 +27,16 @@ impl Course {
     pub fn probed(&mut self, now_is: Health, well: bool, now: Instant) -> Health {
         if !well {
             self.well_since = None;
-            return if now_is == Health::Suspect { Health::Suspect } else { Health::Unhealthy };
+            return if now_is == Health::Suspect {
+                Health::Suspect
+            } else {
+                Health::Unhealthy
+            };
         }
         let relapsed = now_is != Health::Recovering;
         if relapsed {
-            self.recoveries.retain(|then| now.saturating_duration_since(*then) < MEMORY);
+            self.recoveries
+                .retain(|then| now.saturating_duration_since(*then) < MEMORY);
             self.recoveries.push(now);
             self.well_since = None;
         }
@@ -46,7 +51,9 @@ impl Course {
 
     /// How long it must look well: twice as long with each relapse.
     fn trial(&self) -> Duration {
-        let relapses = u32::try_from(self.recoveries.len().saturating_sub(1)).unwrap_or(u32::MAX).min(16);
+        let relapses = u32::try_from(self.recoveries.len().saturating_sub(1))
+            .unwrap_or(u32::MAX)
+            .min(16);
         FIRST.saturating_mul(1 << relapses).min(LONGEST)
     }
 }
@@ -80,7 +87,10 @@ mod tests {
     fn a_look_that_goes_wrong_ends_the_trial() {
         let (mut course, start) = (Course::default(), Instant::now());
         assert_eq!(course.probed(Health::Unhealthy, true, start), Health::Recovering);
-        assert_eq!(course.probed(Health::Recovering, false, start + Duration::from_secs(1)), Health::Unhealthy);
+        assert_eq!(
+            course.probed(Health::Recovering, false, start + Duration::from_secs(1)),
+            Health::Unhealthy
+        );
         assert_eq!(course.probed(Health::Suspect, false, start), Health::Suspect);
     }
 }

@@ -67,7 +67,9 @@ impl Table {
         let mut table = Self::default();
         for (key, action) in changes {
             let Ok(xid) = key.parse() else {
-                anyhow::bail!("key \"xids\" has {key:?}, which is no XID; write for example xids: {{\"31\": ignore}}");
+                anyhow::bail!(
+                    "key \"xids\" has {key:?}, which is no XID; write for example xids: {{\"31\": ignore}}"
+                );
             };
             table.0.insert(xid, action);
         }

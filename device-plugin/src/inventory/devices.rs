@@ -25,7 +25,8 @@ pub struct Device {
 /// kubelet is told so at once instead of after minutes.
 #[must_use]
 pub fn resources(state: &State, before: &BTreeMap<String, Vec<Device>>) -> BTreeMap<String, Vec<Device>> {
-    let mut found: BTreeMap<String, Vec<Device>> = before.keys().map(|name| (name.clone(), Vec::new())).collect();
+    let mut found: BTreeMap<String, Vec<Device>> =
+        before.keys().map(|name| (name.clone(), Vec::new())).collect();
     for gpu in &state.gpus {
         match state.strategy {
             Strategy::Dynamic if gpu.info.mig => places(state, gpu, &mut found),
@@ -37,9 +38,17 @@ pub fn resources(state: &State, before: &BTreeMap<String, Vec<Device>>) -> BTree
             }
             Strategy::Single if single_profile(state).is_err() => {}
             Strategy::None | Strategy::Single | Strategy::Mixed | Strategy::Dynamic => {
-                let healthy = usable(gpu) && (state.held.contains_key(&gpu.info.uuid) || state.closed(gpu).is_none());
-                let device = Device { id: gpu.info.uuid.clone(), healthy, numa: gpu.info.numa };
-                found.entry(names::RESOURCE_GPU.to_owned()).or_default().push(device);
+                let healthy =
+                    usable(gpu) && (state.held.contains_key(&gpu.info.uuid) || state.closed(gpu).is_none());
+                let device = Device {
+                    id: gpu.info.uuid.clone(),
+                    healthy,
+                    numa: gpu.info.numa,
+                };
+                found
+                    .entry(names::RESOURCE_GPU.to_owned())
+                    .or_default()
+                    .push(device);
             }
         }
     }
@@ -52,15 +61,26 @@ fn places(state: &State, gpu: &Gpu, found: &mut BTreeMap<String, Vec<Device>>) {
     let busy = state.layout(gpu).busy();
     let closed = state.closed(gpu).is_some();
     for row in &board.profiles {
-        let offered = if closed { Vec::new() } else { busy.offered(board, row.profile) };
+        let offered = if closed {
+            Vec::new()
+        } else {
+            busy.offered(board, row.profile)
+        };
         let devices = row.starts.iter().map(|start| {
             let place = Place::new(row.profile, *start);
             let id = DeviceId::new(gpu.info.uuid.clone(), place).to_string();
             // an id in use may not turn unhealthy for bookkeeping: the kubelet would refuse its pod after a reboot
             let healthy = offered.contains(&place) || (state.held.contains_key(&id) && sound(gpu, place));
-            Device { id, healthy: healthy && usable(gpu), numa: gpu.info.numa }
+            Device {
+                id,
+                healthy: healthy && usable(gpu),
+                numa: gpu.info.numa,
+            }
         });
-        found.entry(names::resource(row.profile)).or_default().extend(devices);
+        found
+            .entry(names::resource(row.profile))
+            .or_default()
+            .extend(devices);
     }
 }
 
@@ -75,7 +95,11 @@ fn slices(
     for (place, slice) in gpu.slices.iter().filter(|(_, slice)| slice.instance.is_slice()) {
         let id = slice.instance.uuid.clone();
         let healthy = usable(gpu) && slice.fault.is_none() && (!closed || state.held.contains_key(&id));
-        let device = Device { id, healthy, numa: gpu.info.numa };
+        let device = Device {
+            id,
+            healthy,
+            numa: gpu.info.numa,
+        };
         found.entry(resource(place.profile)).or_default().push(device);
     }
 }
@@ -91,18 +115,28 @@ pub fn single_profile(state: &State) -> Result<Option<shared::mig::Profile>, Str
         return Ok(None);
     }
     if on < state.gpus.len() {
-        return Err("strategy single needs the same MIG mode on all GPUs; set it on all, or use mixed".to_owned());
+        return Err(
+            "strategy single needs the same MIG mode on all GPUs; set it on all, or use mixed".to_owned(),
+        );
     }
     let mut profile = None;
     for gpu in &state.gpus {
-        let mut slices = gpu.slices.iter().filter(|(_, slice)| slice.instance.is_slice()).peekable();
+        let mut slices = gpu
+            .slices
+            .iter()
+            .filter(|(_, slice)| slice.instance.is_slice())
+            .peekable();
         if slices.peek().is_none() {
             let uuid = &gpu.info.uuid;
-            return Err(format!("strategy single needs slices on all GPUs; {uuid} has none: cut some, or use mixed"));
+            return Err(format!(
+                "strategy single needs slices on all GPUs; {uuid} has none: cut some, or use mixed"
+            ));
         }
         for (place, _) in slices {
             if *profile.get_or_insert(place.profile) != place.profile {
-                return Err("strategy single needs slices of one profile; recut them, or use mixed".to_owned());
+                return Err(
+                    "strategy single needs slices of one profile; recut them, or use mixed".to_owned(),
+                );
             }
         }
     }
@@ -121,7 +155,7 @@ fn sound(gpu: &Gpu, place: Place) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
     use shared::mig::layout::enumerate;
     use tokio::time::Instant;
 
@@ -134,11 +168,26 @@ mod tests {
     fn state(places: &[(Place, bool)]) -> State {
         let info = Fake::node("H100-80GB", 1).list().unwrap().remove(0);
         let uuid = info.uuid.clone();
-        let mut gpu = Gpu { info, slices: BTreeMap::new(), health: Health::Healthy, message: String::new() };
-        let mut state = State { strategy: Strategy::Dynamic, ..State::default() };
+        let mut gpu = Gpu {
+            info,
+            slices: BTreeMap::new(),
+            health: Health::Healthy,
+            message: String::new(),
+        };
+        let mut state = State {
+            strategy: Strategy::Dynamic,
+            ..State::default()
+        };
         for (at, (place, held)) in places.iter().enumerate() {
-            let instance = Instance { place: *place, gi: 1, ci: Some(0), uuid: format!("MIG-{at}"), partial: 0 };
-            gpu.slices.insert(*place, SliceState::new(instance, Instant::now()));
+            let instance = Instance {
+                place: *place,
+                gi: 1,
+                ci: Some(0),
+                uuid: format!("MIG-{at}"),
+                partial: 0,
+            };
+            gpu.slices
+                .insert(*place, SliceState::new(instance, Instant::now()));
             if *held {
                 let id = DeviceId::new(uuid.clone(), *place).to_string();
                 state.held.insert(id, Held::new("", 0, Instant::now()));
@@ -150,13 +199,24 @@ mod tests {
 
     fn healthy(state: &State) -> BTreeMap<String, usize> {
         let count = |devices: &Vec<Device>| devices.iter().filter(|device| device.healthy).count();
-        resources(state, &BTreeMap::new()).iter().map(|(name, devices)| (name.clone(), count(devices))).collect()
+        resources(state, &BTreeMap::new())
+            .iter()
+            .map(|(name, devices)| (name.clone(), count(devices)))
+            .collect()
     }
 
     #[test]
     fn an_empty_gpu_offers_everything_and_a_full_one_only_what_is_held() {
         let empty = healthy(&state(&[]));
-        let expect = [("1g.10gb", 7), ("1g.10gb.me", 1), ("1g.20gb", 4), ("2g.20gb", 3), ("3g.40gb", 2), ("4g.40gb", 1), ("7g.80gb", 1)];
+        let expect = [
+            ("1g.10gb", 7),
+            ("1g.10gb.me", 1),
+            ("1g.20gb", 4),
+            ("2g.20gb", 3),
+            ("3g.40gb", 2),
+            ("4g.40gb", 1),
+            ("7g.80gb", 1),
+        ];
         for (profile, count) in expect {
             assert_eq!(empty[&format!("nvidia.com/mig-{profile}")], count, "{profile}");
         }
@@ -178,6 +238,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         #[test]
         fn healthy_devices_are_what_brute_force_counts(at in 0..2319_usize, held in proptest::collection::vec(any::<bool>(), 8)) {
             let board = shared::mig::Board::named("H100-80GB").unwrap();

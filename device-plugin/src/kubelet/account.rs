@@ -40,7 +40,9 @@ impl Account {
     #[must_use]
     pub fn new(socket: &Path) -> Self {
         let client = PodResourcesListerClient::new(super::channel(socket));
-        Self { client: client.max_decoding_message_size(LARGEST) }
+        Self {
+            client: client.max_decoding_message_size(LARGEST),
+        }
     }
 
     /// Every device of ours that a container has.
@@ -50,7 +52,9 @@ impl Account {
     pub async fn list(&self) -> Result<Vec<Shown>, tonic::Status> {
         let mut client = self.client.clone();
         let list = tokio::time::timeout(TIMEOUT, client.list(ListPodResourcesRequest {})).await;
-        let list = list.map_err(|_| tonic::Status::deadline_exceeded("no answer in time"))??.into_inner();
+        let list = list
+            .map_err(|_| tonic::Status::deadline_exceeded("no answer in time"))??
+            .into_inner();
         let mut shown = Vec::new();
         for pod in list.pod_resources {
             for container in pod.containers {

@@ -18,12 +18,17 @@ pub fn answer(granted: &[Granted], strategy: ListStrategy, specs: bool) -> Conta
         ListStrategy::CdiAnnotations => {
             let names: Vec<String> = cdi.collect();
             // several resources in one container are answered one by one: each needs a key of its own
-            let key = format!("{CDI_ANNOTATION}_{}", granted.first().map_or_else(String::new, |one| key_of(&one.id)));
+            let key = format!(
+                "{CDI_ANNOTATION}_{}",
+                granted.first().map_or_else(String::new, |one| key_of(&one.id))
+            );
             answer.annotations.insert(key, names.join(","));
         }
         ListStrategy::Envvar => {
             let uuids: Vec<&str> = granted.iter().map(|one| one.uuid.as_str()).collect();
-            answer.envs.insert(names::ENV_VISIBLE_DEVICES.to_owned(), uuids.join(","));
+            answer
+                .envs
+                .insert(names::ENV_VISIBLE_DEVICES.to_owned(), uuids.join(","));
         }
     }
     if specs {
@@ -44,8 +49,26 @@ pub fn answer(granted: &[Granted], strategy: ListStrategy, specs: bool) -> Conta
 
 /// A device id as the end of an annotation key: what a label value may hold, at most 63 characters with the rest.
 fn key_of(id: &str) -> String {
-    let plain: String = id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
-    plain.chars().rev().take(40).collect::<String>().chars().rev().collect::<String>().trim_matches(['-', '.']).to_owned()
+    let plain: String = id
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    plain
+        .chars()
+        .rev()
+        .take(40)
+        .collect::<String>()
+        .chars()
+        .rev()
+        .collect::<String>()
+        .trim_matches(['-', '.'])
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -54,12 +77,18 @@ mod tests {
     use crate::device_nodes::DeviceNode;
 
     fn granted() -> Vec<Granted> {
-        let node = |path: &str| DeviceNode { path: path.to_owned(), host: format!("/r{path}").into() };
+        let node = |path: &str| DeviceNode {
+            path: path.to_owned(),
+            host: format!("/r{path}").into(),
+        };
         let slice = |start: u8| Granted {
             id: format!("GPU-00000000-0000-0000-0000-000000000000:1g.10gb:{start}"),
             kind: names::CDI_KIND,
             uuid: format!("MIG-{start}"),
-            nodes: vec![node("/dev/nvidia0"), node(&format!("/dev/nvidia-caps/nvidia-cap{start}"))],
+            nodes: vec![
+                node("/dev/nvidia0"),
+                node(&format!("/dev/nvidia-caps/nvidia-cap{start}")),
+            ],
         };
         vec![slice(5), slice(6)]
     }
@@ -67,21 +96,38 @@ mod tests {
     #[test]
     fn each_strategy_tells_in_its_own_way() {
         let cri = answer(&granted(), ListStrategy::CdiCri, false);
-        assert_eq!(cri.cdi_devices[1].name, "migpool.dev/mig=GPU-00000000-0000-0000-0000-000000000000:1g.10gb:6");
+        assert_eq!(
+            cri.cdi_devices[1].name,
+            "migpool.dev/mig=GPU-00000000-0000-0000-0000-000000000000:1g.10gb:6"
+        );
         assert!(cri.envs.is_empty() && cri.devices.is_empty());
         let env = answer(&granted(), ListStrategy::Envvar, false);
         assert_eq!(env.envs["NVIDIA_VISIBLE_DEVICES"], "MIG-5,MIG-6");
         let annotated = answer(&granted(), ListStrategy::CdiAnnotations, false);
         let (key, value) = annotated.annotations.iter().next().unwrap();
-        assert!(key.starts_with("cdi.k8s.io/") && key.len() <= 63 + "cdi.k8s.io/".len(), "{key}");
+        assert!(
+            key.starts_with("cdi.k8s.io/") && key.len() <= 63 + "cdi.k8s.io/".len(),
+            "{key}"
+        );
         assert_eq!(value.split(',').count(), 2);
     }
 
     #[test]
     fn device_specs_come_along_each_once() {
         let both = answer(&granted(), ListStrategy::CdiCri, true);
-        let paths: Vec<_> = both.devices.iter().map(|spec| spec.container_path.as_str()).collect();
-        assert_eq!(paths, ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap5", "/dev/nvidia-caps/nvidia-cap6"]);
+        let paths: Vec<_> = both
+            .devices
+            .iter()
+            .map(|spec| spec.container_path.as_str())
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "/dev/nvidia0",
+                "/dev/nvidia-caps/nvidia-cap5",
+                "/dev/nvidia-caps/nvidia-cap6"
+            ]
+        );
         assert_eq!(both.devices[0].host_path, "/r/dev/nvidia0");
     }
 }

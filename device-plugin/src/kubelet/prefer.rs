@@ -33,7 +33,9 @@ pub struct Question {
 #[must_use]
 pub fn as_written(question: &Question, state: &State, pods: &Facts) -> Option<Vec<String>> {
     let fits = |places: &Vec<DeviceId>| {
-        let ours = places.iter().filter(|id| names::resource(id.place.profile) == question.resource);
+        let ours = places
+            .iter()
+            .filter(|id| names::resource(id.place.profile) == question.resource);
         let ids: Vec<String> = ours.map(ToString::to_string).collect();
         let free = |id: &String| {
             question.must.contains(id) || (question.available.contains(id) && !state.held.contains_key(id))
@@ -41,30 +43,46 @@ pub fn as_written(question: &Question, state: &State, pods: &Facts) -> Option<Ve
         let all = question.must.iter().all(|id| ids.contains(id));
         (ids.len() == question.size && all && ids.iter().all(free)).then_some(ids)
     };
-    pods.by_age().into_iter().find_map(|pod| pod.placements.0.values().find_map(fits))
+    pods.by_age()
+        .into_iter()
+        .find_map(|pod| pod.placements.0.values().find_map(fits))
 }
 
 /// The best devices by our own lights: what `decide` chooses on this node, one by one.
 #[must_use]
 pub fn by_cost(question: &Question, state: &State) -> Vec<String> {
     let mut chosen: Vec<String> = question.must.iter().cloned().collect();
-    let profile = match names::parse_resource(&question.resource) {
-        Some(Asked::Slice(profile)) => profile,
+    let Some(Asked::Slice(profile)) = names::parse_resource(&question.resource) else {
         // whole GPUs, or slices by UUID: in the order of the list, which is that of their ids
-        _ => return fill(question, chosen),
+        return fill(question, chosen);
     };
     let mut node = node(state);
     let boards: Vec<_> = node.gpus.iter().filter_map(|gpu| gpu.board.as_ref()).collect();
     let tables = Tables::new(boards.iter().copied(), &Demand::default(), &Policy::default());
-    let want = Want { container: String::new(), phase: Phase::Main, profile: Some(profile), count: 1 };
+    let want = Want {
+        container: String::new(),
+        phase: Phase::Main,
+        profile: Some(profile),
+        count: 1,
+    };
     let request = Request { wants: vec![want] };
     while chosen.len() < question.size {
-        let Some(best) = place::on_node(&node, &request, &tables) else { break };
-        let Some(id) = best.placements.places().first().map(|id| (*id).clone()) else { break };
+        let Some(best) = place::on_node(&node, &request, &tables) else {
+            break;
+        };
+        let Some(id) = best.placements.places().first().map(|id| (*id).clone()) else {
+            break;
+        };
         let name = id.to_string();
         // whatever it is, it is not to be chosen again
         if let Some(gpu) = node.gpus.iter_mut().find(|gpu| gpu.uuid == id.gpu) {
-            gpu.put(Slice { place: id.place, used: Use::Allocated }, None);
+            gpu.put(
+                Slice {
+                    place: id.place,
+                    used: Use::Allocated,
+                },
+                None,
+            );
         }
         if question.available.contains(&name) && !chosen.contains(&name) {
             chosen.push(name);
@@ -75,7 +93,11 @@ pub fn by_cost(question: &Question, state: &State) -> Vec<String> {
 
 /// Any others, so that the answer has the size that was asked for.
 fn fill(question: &Question, mut chosen: Vec<String>) -> Vec<String> {
-    let rest: Vec<&String> = question.available.iter().filter(|id| !chosen.contains(id)).collect();
+    let rest: Vec<&String> = question
+        .available
+        .iter()
+        .filter(|id| !chosen.contains(id))
+        .collect();
     let missing = question.size.saturating_sub(chosen.len());
     chosen.extend(rest.into_iter().take(missing).cloned());
     chosen.truncate(question.size);
@@ -88,13 +110,23 @@ fn node(state: &State) -> Node {
         let board = gpu.info.board.as_ref().filter(|_| gpu.info.mig).map(Arc::clone);
         let mut seen = Gpu::new(gpu.info.uuid.clone(), gpu.info.index, board);
         seen.withheld = state.closed(gpu).is_some();
-        seen.health = if gpu.health == Health::Healthy { Health::Healthy } else { gpu.health };
+        seen.health = if gpu.health == Health::Healthy {
+            Health::Healthy
+        } else {
+            gpu.health
+        };
         for slice in state.layout(gpu).slices() {
             seen.put(*slice, None);
         }
         seen
     });
-    Node { name: String::new(), state: NodeState::Ready, mode: Mode::Dynamic, gpus: gpus.collect(), version: 0 }
+    Node {
+        name: String::new(),
+        state: NodeState::Ready,
+        mode: Mode::Dynamic,
+        gpus: gpus.collect(),
+        version: 0,
+    }
 }
 
 #[cfg(test)]
@@ -111,20 +143,39 @@ mod tests {
     use crate::pods::Fact;
 
     fn state() -> State {
-        let gpus = Fake::node("H100-80GB", 2).list().unwrap().into_iter().map(|info| inventory::Gpu {
-            info,
-            slices: BTreeMap::new(),
-            health: Health::Healthy,
-            message: String::new(),
-        });
-        State { strategy: Strategy::Dynamic, gpus: gpus.collect(), ..State::default() }
+        let gpus = Fake::node("H100-80GB", 2)
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|info| inventory::Gpu {
+                info,
+                slices: BTreeMap::new(),
+                health: Health::Healthy,
+                message: String::new(),
+            });
+        State {
+            strategy: Strategy::Dynamic,
+            gpus: gpus.collect(),
+            ..State::default()
+        }
     }
 
     fn question(state: &State, profile: &str, size: usize) -> Question {
         let resource = format!("nvidia.com/mig-{profile}");
-        let devices = devices::resources(state, &BTreeMap::new()).remove(&resource).unwrap();
-        let available = devices.into_iter().filter(|device| device.healthy).map(|device| device.id).collect();
-        Question { resource, available, must: BTreeSet::new(), size }
+        let devices = devices::resources(state, &BTreeMap::new())
+            .remove(&resource)
+            .unwrap();
+        let available = devices
+            .into_iter()
+            .filter(|device| device.healthy)
+            .map(|device| device.id)
+            .collect();
+        Question {
+            resource,
+            available,
+            must: BTreeSet::new(),
+            size,
+        }
     }
 
     fn id(gpu: u32, place: &str) -> String {
@@ -132,7 +183,10 @@ mod tests {
     }
 
     fn written(placement: &str) -> Facts {
-        let fact = Fact { placements: placement.parse().unwrap(), ..Fact::default() };
+        let fact = Fact {
+            placements: placement.parse().unwrap(),
+            ..Fact::default()
+        };
         Facts::fresh([(("n".to_owned(), "p".to_owned()), fact)])
     }
 

@@ -60,7 +60,14 @@ impl Registrar {
     /// Nothing served yet.
     #[must_use]
     pub fn new(carver: Carver, readiness: Readiness, settings: Settings) -> Self {
-        Self { carver, readiness, settings, kubelet: None, servers: BTreeMap::new(), running: JoinSet::new() }
+        Self {
+            carver,
+            readiness,
+            settings,
+            kubelet: None,
+            servers: BTreeMap::new(),
+            running: JoinSet::new(),
+        }
     }
 
     /// Serves until shutdown.
@@ -69,7 +76,8 @@ impl Registrar {
     /// The folder cannot be made.
     pub async fn run(mut self, token: CancellationToken) -> anyhow::Result<()> {
         let folder = self.settings.kubelet_dir.clone();
-        std::fs::create_dir_all(&folder).with_context(|| format!("kubelet folder {} (--kubelet-dir)", folder.display()))?;
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("kubelet folder {} (--kubelet-dir)", folder.display()))?;
         let (changes, mut changed) = mpsc::channel(1);
         let watcher = watch(&folder, changes);
         if let Err(error) = &watcher {
@@ -104,7 +112,11 @@ impl Registrar {
     fn wanted(&self) -> Vec<String> {
         let view = self.carver.inventory.view();
         let new = view.state.adopted && view.state.stood_back.is_none();
-        view.resources.keys().filter(|name| new || self.servers.contains_key(*name)).cloned().collect()
+        view.resources
+            .keys()
+            .filter(|name| new || self.servers.contains_key(*name))
+            .cloned()
+            .collect()
     }
 
     /// One look: serves what is not served, registers what is not registered. Says whether all is well.
@@ -116,7 +128,10 @@ impl Registrar {
         }
         let wanted = self.wanted();
         if kubelet.is_none() {
-            let why = format!("{} is not there", self.settings.kubelet_dir.join(KUBELET).display());
+            let why = format!(
+                "{} is not there",
+                self.settings.kubelet_dir.join(KUBELET).display()
+            );
             self.say(Some(why));
             return true;
         }
@@ -129,7 +144,10 @@ impl Registrar {
                 failed = Some(error);
             }
         }
-        let none = self.servers.is_empty().then(|| "there is nothing to register".to_owned());
+        let none = self
+            .servers
+            .is_empty()
+            .then(|| "there is nothing to register".to_owned());
         let whole = failed.is_none();
         self.say(failed.or(none));
         whole
@@ -169,19 +187,28 @@ impl Registrar {
             let serving = self.listen(resource)?;
             self.servers.insert(resource.to_owned(), serving);
         }
-        let Some(serving) = self.servers.get_mut(resource) else { return Ok(()) };
+        let Some(serving) = self.servers.get_mut(resource) else {
+            return Ok(());
+        };
         if serving.registered {
             return Ok(());
         }
         let request = RegisterRequest {
             version: "v1beta1".to_owned(),
-            endpoint: serving.socket.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            endpoint: serving
+                .socket
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
             resource_name: resource.to_owned(),
             options: Some(OPTIONS),
         };
         let channel = super::channel(&self.settings.kubelet_dir.join(KUBELET));
         let mut client = RegistrationClient::new(channel);
-        let answer = tokio::time::timeout(REGISTER, client.register(request)).await.context("the kubelet does not answer")?;
+        let answer = tokio::time::timeout(REGISTER, client.register(request))
+            .await
+            .context("the kubelet does not answer")?;
         answer.map_err(|status| anyhow::anyhow!("the kubelet says: {}", status.message()))?;
         serving.registered = true;
         self.carver.metrics.registered(resource, true);
@@ -201,7 +228,8 @@ impl Registrar {
         {
             return Err(error).with_context(|| format!("{} cannot be replaced", socket.display()));
         }
-        let listener = UnixListener::bind(&socket).with_context(|| format!("{} cannot be made", socket.display()))?;
+        let listener =
+            UnixListener::bind(&socket).with_context(|| format!("{} cannot be made", socket.display()))?;
         let token = CancellationToken::new();
         let plugin = Plugin {
             resource: resource.to_owned(),
@@ -220,7 +248,12 @@ impl Registrar {
             }
         });
         let identity = identity(&socket);
-        Ok(Serving { socket, identity, registered: false, token })
+        Ok(Serving {
+            socket,
+            identity,
+            registered: false,
+            token,
+        })
     }
 
     /// Ends every server and removes the sockets that are still ours.
@@ -248,7 +281,8 @@ fn identity(path: &Path) -> Option<Identity> {
 /// Tells of every socket that comes or goes in a folder.
 fn watch(folder: &Path, changes: mpsc::Sender<()>) -> notify::Result<notify::RecommendedWatcher> {
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        let tells = event.is_ok_and(|event| event.kind.is_create() || event.kind.is_remove() || event.kind.is_modify());
+        let tells = event
+            .is_ok_and(|event| event.kind.is_create() || event.kind.is_remove() || event.kind.is_modify());
         if tells {
             // one that waits already tells as much
             let _ = changes.try_send(());

@@ -14,17 +14,19 @@ use super::answer::answer;
 use super::prefer::{self, Question};
 use super::proto::v1beta1::device_plugin_server::DevicePlugin;
 use super::proto::v1beta1::{
-    AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, Device, DevicePluginOptions, Empty,
-    ListAndWatchResponse, NumaNode, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
-    PreferredAllocationResponse, TopologyInfo,
+    AllocateRequest, AllocateResponse, ContainerPreferredAllocationResponse, Device, DevicePluginOptions,
+    Empty, ListAndWatchResponse, NumaNode, PreStartContainerRequest, PreStartContainerResponse,
+    PreferredAllocationRequest, PreferredAllocationResponse, TopologyInfo,
 };
 use crate::args::ListStrategy;
 use crate::carve::{CarveError, Carver};
 use crate::inventory::{self, View};
 
 /// What we tell the kubelet of ourselves.
-pub const OPTIONS: DevicePluginOptions =
-    DevicePluginOptions { pre_start_required: true, get_preferred_allocation_available: true };
+pub const OPTIONS: DevicePluginOptions = DevicePluginOptions {
+    pre_start_required: true,
+    get_preferred_allocation_available: true,
+};
 
 /// One resource.
 #[derive(Clone)]
@@ -47,13 +49,20 @@ type Lists = Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + S
 impl DevicePlugin for Plugin {
     type ListAndWatchStream = Lists;
 
-    async fn get_device_plugin_options(&self, _: Request<Empty>) -> Result<Response<DevicePluginOptions>, Status> {
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<Empty>,
+    ) -> Result<Response<DevicePluginOptions>, Status> {
         Ok(Response::new(OPTIONS))
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Lists>, Status> {
         let (views, resource) = (self.carver.inventory.subscribe(), self.resource.clone());
-        Ok(Response::new(Box::pin(lists(views, resource, self.token.clone()))))
+        Ok(Response::new(Box::pin(lists(
+            views,
+            resource,
+            self.token.clone(),
+        ))))
     }
 
     async fn get_preferred_allocation(
@@ -69,13 +78,22 @@ impl DevicePlugin for Plugin {
                 must: asked.must_include_device_i_ds.into_iter().collect(),
                 size: usize::try_from(asked.allocation_size).unwrap_or(0),
             };
-            answers.push(ContainerPreferredAllocationResponse { device_i_ds: self.prefer(&question).await });
+            answers.push(ContainerPreferredAllocationResponse {
+                device_i_ds: self.prefer(&question).await,
+            });
         }
-        self.carver.metrics.called("GetPreferredAllocation", &self.resource, true, started.elapsed());
-        Ok(Response::new(PreferredAllocationResponse { container_responses: answers }))
+        self.carver
+            .metrics
+            .called("GetPreferredAllocation", &self.resource, true, started.elapsed());
+        Ok(Response::new(PreferredAllocationResponse {
+            container_responses: answers,
+        }))
     }
 
-    async fn allocate(&self, request: Request<AllocateRequest>) -> Result<Response<AllocateResponse>, Status> {
+    async fn allocate(
+        &self,
+        request: Request<AllocateRequest>,
+    ) -> Result<Response<AllocateResponse>, Status> {
         let started = Instant::now();
         let mut responses = Vec::new();
         for asked in request.into_inner().container_requests {
@@ -85,10 +103,18 @@ impl DevicePlugin for Plugin {
             // on a task of its own: a kubelet that hangs up must not leave half a change behind
             let work = tokio::spawn(async move { plugin.carver.allocate(&plugin.resource, &ids).await });
             let granted = work.await.map_err(|error| Status::internal(error.to_string()))?;
-            self.carver.metrics.called("Allocate", &self.resource, granted.is_ok(), started.elapsed());
-            responses.push(answer(&granted.map_err(refuse)?, self.list_strategy, self.device_specs));
+            self.carver
+                .metrics
+                .called("Allocate", &self.resource, granted.is_ok(), started.elapsed());
+            responses.push(answer(
+                &granted.map_err(refuse)?,
+                self.list_strategy,
+                self.device_specs,
+            ));
         }
-        Ok(Response::new(AllocateResponse { container_responses: responses }))
+        Ok(Response::new(AllocateResponse {
+            container_responses: responses,
+        }))
     }
 
     async fn pre_start_container(
@@ -98,9 +124,15 @@ impl DevicePlugin for Plugin {
         let started = Instant::now();
         let (plugin, ids) = (self.clone(), request.into_inner().devices_ids);
         let by_uuid = self.list_strategy == ListStrategy::Envvar;
-        let work = tokio::spawn(async move { plugin.carver.pre_start(&plugin.resource, &ids, by_uuid).await });
+        let work =
+            tokio::spawn(async move { plugin.carver.pre_start(&plugin.resource, &ids, by_uuid).await });
         let checked = work.await.map_err(|error| Status::internal(error.to_string()))?;
-        self.carver.metrics.called("PreStartContainer", &self.resource, checked.is_ok(), started.elapsed());
+        self.carver.metrics.called(
+            "PreStartContainer",
+            &self.resource,
+            checked.is_ok(),
+            started.elapsed(),
+        );
         checked.map_err(refuse)?;
         Ok(Response::new(PreStartContainerResponse {}))
     }
@@ -119,7 +151,11 @@ impl Plugin {
             return ids;
         }
         let ids = prefer::by_cost(question, &carver.inventory.view().state);
-        tracing::info!(resource = self.resource, ?ids, "no placement is written on any waiting pod; own choice");
+        tracing::info!(
+            resource = self.resource,
+            ?ids,
+            "no placement is written on any waiting pod; own choice"
+        );
         ids
     }
 }
@@ -129,10 +165,13 @@ fn refuse(error: CarveError) -> Status {
     match error {
         CarveError::Unknown { .. } => Status::not_found(error.to_string()),
         CarveError::Held { .. } => Status::already_exists(error.to_string()),
-        CarveError::Closed { .. } | CarveError::NoRoom { .. } | CarveError::Leftover { .. } | CarveError::Recut { .. } => {
-            Status::failed_precondition(error.to_string())
+        CarveError::Closed { .. }
+        | CarveError::NoRoom { .. }
+        | CarveError::Leftover { .. }
+        | CarveError::Recut { .. } => Status::failed_precondition(error.to_string()),
+        CarveError::Gpu { .. } | CarveError::Node { .. } | CarveError::File { .. } => {
+            Status::unavailable(error.to_string())
         }
-        CarveError::Gpu { .. } | CarveError::Node { .. } | CarveError::File { .. } => Status::unavailable(error.to_string()),
     }
 }
 
@@ -145,11 +184,18 @@ fn lists(
     let start = (views, None::<Vec<inventory::Device>>, resource, token);
     unfold(start, |(mut views, last, resource, token)| async move {
         loop {
-            let now = views.borrow_and_update().resources.get(&resource).cloned().unwrap_or_default();
+            let now = views
+                .borrow_and_update()
+                .resources
+                .get(&resource)
+                .cloned()
+                .unwrap_or_default();
             if last.as_ref() != Some(&now) {
                 let healthy = now.iter().filter(|device| device.healthy).count();
                 tracing::debug!(resource, devices = now.len(), healthy, "list sent");
-                let list = ListAndWatchResponse { devices: now.iter().map(device).collect() };
+                let list = ListAndWatchResponse {
+                    devices: now.iter().map(device).collect(),
+                };
                 return Some((Ok(list), (views, Some(now), resource, token)));
             }
             tokio::select! {
@@ -162,6 +208,12 @@ fn lists(
 
 fn device(device: &inventory::Device) -> Device {
     let health = if device.healthy { "Healthy" } else { "Unhealthy" };
-    let nodes = |numa| TopologyInfo { nodes: vec![NumaNode { id: i64::from(numa) }] };
-    Device { id: device.id.clone(), health: health.to_owned(), topology: device.numa.map(nodes) }
+    let nodes = |numa| TopologyInfo {
+        nodes: vec![NumaNode { id: i64::from(numa) }],
+    };
+    Device {
+        id: device.id.clone(),
+        health: health.to_owned(),
+        topology: device.numa.map(nodes),
+    }
 }

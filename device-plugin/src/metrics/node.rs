@@ -52,7 +52,11 @@ impl Collector for Node {
 }
 
 fn gauges(state: &State) -> Vec<Gauge> {
-    let gauge = |name, help| Gauge { name, help, values: Vec::new() };
+    let gauge = |name, help| Gauge {
+        name,
+        help,
+        values: Vec::new(),
+    };
     let mut info = gauge("slice_info", "A slice that exists");
     let mut allocated = gauge("slice_allocated", "Whether a pod has the slice");
     let mut healthy = gauge("slice_healthy", "Whether the slice works");
@@ -60,41 +64,80 @@ fn gauges(state: &State) -> Vec<Gauge> {
     let mut gpu_healthy = gauge("gpu_healthy", "Whether the GPU takes work");
     let mut free_memory = gauge("gpu_free_memory_slices", "Memory slices that no pod has");
     let mut free_compute = gauge("gpu_free_compute_slices", "Compute slices that no pod has");
-    let mut creatable = gauge("gpu_creatable_slices", "Slices of a profile that could be made, taken alone");
-    let mut fragmentation = gauge("gpu_fragmentation", "Share of free memory slices out of reach of the largest profile that fits");
-    let mut unlike = gauge("gpu_table_unlike_catalogue", "Whether NVML's placement table is not our catalogue's");
+    let mut creatable = gauge(
+        "gpu_creatable_slices",
+        "Slices of a profile that could be made, taken alone",
+    );
+    let mut fragmentation = gauge(
+        "gpu_fragmentation",
+        "Share of free memory slices out of reach of the largest profile that fits",
+    );
+    let mut unlike = gauge(
+        "gpu_table_unlike_catalogue",
+        "Whether NVML's placement table is not our catalogue's",
+    );
     let mut driver = gauge("driver_up", "Whether the NVIDIA driver answers");
     let mut stood_back = gauge("stood_back", "Whether another owner of the GPUs was found");
-    driver.values.push((Vec::new(), flag(matches!(state.driver, Driver::Works(_)))));
+    driver
+        .values
+        .push((Vec::new(), flag(matches!(state.driver, Driver::Works(_)))));
     let reason = state.stood_back.as_ref().map_or("", |(reason, _)| reason);
-    stood_back.values.push((vec![("reason", reason.to_owned())], flag(state.stood_back.is_some())));
+    stood_back.values.push((
+        vec![("reason", reason.to_owned())],
+        flag(state.stood_back.is_some()),
+    ));
     for gpu in &state.gpus {
-        let labels = vec![("gpu_uuid", gpu.info.uuid.clone()), ("gpu", gpu.info.index.to_string())];
-        gpu_healthy.values.push((labels.clone(), flag(gpu.health == Health::Healthy)));
-        unlike.values.push((labels.clone(), flag(gpu.info.unlike_catalogue)));
+        let labels = vec![
+            ("gpu_uuid", gpu.info.uuid.clone()),
+            ("gpu", gpu.info.index.to_string()),
+        ];
+        gpu_healthy
+            .values
+            .push((labels.clone(), flag(gpu.health == Health::Healthy)));
+        unlike
+            .values
+            .push((labels.clone(), flag(gpu.info.unlike_catalogue)));
         for (place, slice) in &gpu.slices {
             let row = gpu.info.board.as_ref().and_then(|board| board.row(place.profile));
             let mut of_slice = labels.clone();
-            of_slice.extend([("profile", place.profile.to_string()), ("start", place.start.to_string())]);
+            of_slice.extend([
+                ("profile", place.profile.to_string()),
+                ("start", place.start.to_string()),
+            ]);
             let mut all = of_slice.clone();
             all.extend([
                 ("gi", slice.instance.gi.to_string()),
-                ("ci", slice.instance.ci.map(|ci| ci.to_string()).unwrap_or_default()),
+                (
+                    "ci",
+                    slice.instance.ci.map(|ci| ci.to_string()).unwrap_or_default(),
+                ),
                 ("mig_uuid", slice.instance.uuid.clone()),
                 ("resource", names::resource(place.profile)),
             ]);
             info.values.push((all, 1.0));
             let id = DeviceId::new(gpu.info.uuid.clone(), *place).to_string();
-            let held = state.held.get(&id).or_else(|| state.held.get(&slice.instance.uuid));
+            let held = state
+                .held
+                .get(&id)
+                .or_else(|| state.held.get(&slice.instance.uuid));
             let pod = held.and_then(|held| held.pod.as_ref());
             let mut by = of_slice.clone();
             by.extend([
-                ("namespace", pod.map(|pod| pod.namespace.clone()).unwrap_or_default()),
+                (
+                    "namespace",
+                    pod.map(|pod| pod.namespace.clone()).unwrap_or_default(),
+                ),
                 ("pod", pod.map(|pod| pod.name.clone()).unwrap_or_default()),
-                ("container", held.and_then(|held| held.container.clone()).unwrap_or_default()),
+                (
+                    "container",
+                    held.and_then(|held| held.container.clone()).unwrap_or_default(),
+                ),
             ]);
             allocated.values.push((by, flag(held.is_some())));
-            healthy.values.push((of_slice.clone(), flag(slice.fault.is_none() && slice.blocked.is_none())));
+            healthy.values.push((
+                of_slice.clone(),
+                flag(slice.fault.is_none() && slice.blocked.is_none()),
+            ));
             if let Some(mib) = row.and_then(|row| row.memory_mib) {
                 memory.values.push((of_slice, (mib << 20) as f64));
             }
@@ -102,18 +145,34 @@ fn gauges(state: &State) -> Vec<Gauge> {
         if let Some(board) = gpu.info.board.as_ref().filter(|_| gpu.info.mig) {
             let free = Free::of(state, gpu, board);
             free_memory.values.push((labels.clone(), f64::from(free.memory)));
-            free_compute.values.push((labels.clone(), f64::from(free.compute)));
-            fragmentation.values.push((labels.clone(), free.fragmentation(board)));
+            free_compute
+                .values
+                .push((labels.clone(), f64::from(free.compute)));
+            fragmentation
+                .values
+                .push((labels.clone(), free.fragmentation(board)));
             for row in &board.profiles {
                 let mut of_profile = labels.clone();
                 of_profile.push(("profile", row.profile.to_string()));
-                creatable.values.push((of_profile, free.busy.count_free(board, row.profile) as f64));
+                creatable
+                    .values
+                    .push((of_profile, free.busy.count_free(board, row.profile) as f64));
             }
         }
     }
     vec![
-        info, allocated, healthy, memory, gpu_healthy, free_memory, free_compute, creatable, fragmentation, unlike,
-        driver, stood_back,
+        info,
+        allocated,
+        healthy,
+        memory,
+        gpu_healthy,
+        free_memory,
+        free_compute,
+        creatable,
+        fragmentation,
+        unlike,
+        driver,
+        stood_back,
     ]
 }
 
@@ -138,7 +197,10 @@ impl Free {
 
     /// 0 where one slice could take all that is free, near 1 where only small ones fit.
     fn fragmentation(&self, board: &Board) -> f64 {
-        let fits = board.profiles.iter().filter(|row| !self.busy.free_places(board, row.profile).is_empty());
+        let fits = board
+            .profiles
+            .iter()
+            .filter(|row| !self.busy.free_places(board, row.profile).is_empty());
         let largest = fits.map(|row| row.size).max().unwrap_or(0);
         match self.memory {
             0 => 0.0,

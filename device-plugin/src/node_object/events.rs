@@ -20,8 +20,17 @@ const NOTE: usize = 1024;
 ///
 /// # Errors
 /// None: an event that cannot be written is logged.
-pub async fn tell(client: Client, node: String, inventory: Inventory, metrics: Metrics, token: CancellationToken) -> anyhow::Result<()> {
-    let reporter = Reporter { controller: names::MANAGER_AGENT.to_owned(), instance: Some(node.clone()) };
+pub async fn tell(
+    client: Client,
+    node: String,
+    inventory: Inventory,
+    metrics: Metrics,
+    token: CancellationToken,
+) -> anyhow::Result<()> {
+    let reporter = Reporter {
+        controller: names::MANAGER_AGENT.to_owned(),
+        instance: Some(node.clone()),
+    };
     let recorder = Recorder::new(client, reporter);
     let about: ObjectReference = GpuNode::new(&node, GpuNodeSpec::default()).object_ref(&());
     let mut views = inventory.subscribe();
@@ -49,7 +58,10 @@ type Troubles = BTreeMap<String, (&'static str, String)>;
 fn troubles(state: &State) -> Troubles {
     let mut found = Troubles::new();
     if let Some((_, why)) = &state.stood_back {
-        found.insert("node".to_owned(), ("StoodBack", format!("nothing is cut here: {why}")));
+        found.insert(
+            "node".to_owned(),
+            ("StoodBack", format!("nothing is cut here: {why}")),
+        );
     }
     for gpu in &state.gpus {
         let index = gpu.info.index;
@@ -75,10 +87,14 @@ fn events(before: &Troubles, now: &Troubles) -> Vec<Event> {
         action: "Watch".to_owned(),
         secondary: None,
     };
-    let begun = now.iter().filter(|(about, trouble)| before.get(*about) != Some(trouble));
+    let begun = now
+        .iter()
+        .filter(|(about, trouble)| before.get(*about) != Some(trouble));
     let ended = before.iter().filter(|(about, _)| !now.contains_key(*about));
     let begun = begun.map(|(_, (reason, note))| event(EventType::Warning, reason, note));
-    begun.chain(ended.map(|(_, (reason, note))| event(EventType::Normal, reason, &format!("over: {note}")))).collect()
+    begun
+        .chain(ended.map(|(_, (reason, note))| event(EventType::Normal, reason, &format!("over: {note}"))))
+        .collect()
 }
 
 #[cfg(test)]
@@ -87,13 +103,22 @@ mod tests {
 
     #[test]
     fn a_trouble_is_told_once_when_it_begins_and_once_when_it_ends() {
-        let mut state = State { stood_back: Some(("MigManager", "the label".into())), ..State::default() };
+        let mut state = State {
+            stood_back: Some(("MigManager", "the label".into())),
+            ..State::default()
+        };
         let first = troubles(&state);
         let begun = events(&Troubles::new(), &first);
         assert_eq!((begun.len(), begun[0].reason.as_str()), (1, "StoodBack"));
         assert!(events(&first, &first).is_empty());
         state.stood_back = None;
         let over = events(&first, &troubles(&state));
-        assert!(over[0].note.as_ref().unwrap().starts_with("over: nothing is cut here"));
+        assert!(
+            over[0]
+                .note
+                .as_ref()
+                .unwrap()
+                .starts_with("over: nothing is cut here")
+        );
     }
 }

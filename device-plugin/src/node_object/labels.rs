@@ -12,7 +12,9 @@ use crate::inventory::{Driver, State};
 /// Labels of ours whose set changes with the boards: what is not true any more is taken away.
 #[must_use]
 pub fn is_ours(key: &str) -> bool {
-    let slice = key.strip_prefix("nvidia.com/mig-").and_then(|rest| rest.rsplit_once('.'));
+    let slice = key
+        .strip_prefix("nvidia.com/mig-")
+        .and_then(|rest| rest.rsplit_once('.'));
     slice.is_some_and(|(profile, _)| {
         // "slices.gi" and "engines.copy" have a dot of their own
         let profile = profile.trim_end_matches(".slices").trim_end_matches(".engines");
@@ -24,8 +26,12 @@ pub fn is_ours(key: &str) -> bool {
 #[must_use]
 pub fn labels(state: &State) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
-    let Driver::Works(driver) = &state.driver else { return labels };
-    let Some(first) = state.gpus.first() else { return labels };
+    let Driver::Works(driver) = &state.driver else {
+        return labels;
+    };
+    let Some(first) = state.gpus.first() else {
+        return labels;
+    };
     let mut set = |key: &str, value: String| drop(labels.insert(format!("nvidia.com/{key}"), value));
     let mut version = driver.version.splitn(3, '.');
     set("cuda.driver-version.full", driver.version.clone());
@@ -50,7 +56,10 @@ pub fn labels(state: &State) -> BTreeMap<String, String> {
     if let Some(family) = family(info.capability) {
         set("gpu.family", family.to_owned());
     }
-    set("mig.capable", state.gpus.iter().any(|gpu| gpu.info.board.is_some()).to_string());
+    set(
+        "mig.capable",
+        state.gpus.iter().any(|gpu| gpu.info.board.is_some()).to_string(),
+    );
     match state.strategy {
         Strategy::None => {}
         Strategy::Single => {
@@ -61,7 +70,13 @@ pub fn labels(state: &State) -> BTreeMap<String, String> {
         Strategy::Mixed | Strategy::Dynamic => {
             set("mig.strategy", "mixed".to_owned());
             for (row, count) in counts(state) {
-                of_profile(&format!("mig-{}", row.profile.resource_suffix()), &product, row, count, &mut set);
+                of_profile(
+                    &format!("mig-{}", row.profile.resource_suffix()),
+                    &product,
+                    row,
+                    count,
+                    &mut set,
+                );
             }
         }
     }
@@ -73,7 +88,10 @@ fn single(state: &State, product: &str, set: &mut impl FnMut(&str, String)) {
     match single_profile(state) {
         Ok(None) => {}
         Ok(Some(profile)) => {
-            let row = state.gpus.iter().find_map(|gpu| gpu.info.board.as_ref()?.row(profile));
+            let row = state
+                .gpus
+                .iter()
+                .find_map(|gpu| gpu.info.board.as_ref()?.row(profile));
             let count = state.gpus.iter().map(|gpu| gpu.slices.len()).sum();
             if let Some(row) = row {
                 of_profile("gpu", product, row, count, set);
@@ -94,8 +112,16 @@ fn counts(state: &State) -> Vec<(&ProfileRow, usize)> {
     for gpu in state.gpus.iter().filter(|gpu| gpu.info.mig) {
         let Some(board) = &gpu.info.board else { continue };
         for row in &board.profiles {
-            let there = gpu.slices.keys().filter(|place| place.profile == row.profile).count();
-            let count = if state.strategy == Strategy::Dynamic { usize::from(row.max) } else { there };
+            let there = gpu
+                .slices
+                .keys()
+                .filter(|place| place.profile == row.profile)
+                .count();
+            let count = if state.strategy == Strategy::Dynamic {
+                usize::from(row.max)
+            } else {
+                there
+            };
             match counts.iter_mut().find(|(known, _)| known.profile == row.profile) {
                 Some((_, all)) => *all += count,
                 None => counts.push((row, count)),
@@ -106,7 +132,13 @@ fn counts(state: &State) -> Vec<(&ProfileRow, usize)> {
     counts
 }
 
-fn of_profile(prefix: &str, product: &str, row: &ProfileRow, count: usize, set: &mut impl FnMut(&str, String)) {
+fn of_profile(
+    prefix: &str,
+    product: &str,
+    row: &ProfileRow,
+    count: usize,
+    set: &mut impl FnMut(&str, String),
+) {
     let mut one = |key: &str, value: String| set(&format!("{prefix}.{key}"), value);
     let name = row.profile.resource_suffix();
     one("count", count.to_string());
@@ -133,7 +165,11 @@ fn of_profile(prefix: &str, product: &str, row: &ProfileRow, count: usize, set: 
 /// A product name as a label value: spaces become dashes, and nothing is in it that a value may not hold.
 fn product(model: &str) -> String {
     let words = model.split_whitespace().collect::<Vec<_>>().join("-");
-    let plain: String = words.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(63 - 20).collect();
+    let plain: String = words
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c))
+        .take(63 - 20)
+        .collect();
     plain.trim_matches(['-', '_', '.']).to_owned()
 }
 
@@ -160,14 +196,26 @@ mod tests {
     use crate::inventory::Gpu;
 
     fn state(strategy: Strategy) -> State {
-        let gpus = Fake::node("H100-80GB", 2).list().unwrap().into_iter().map(|info| Gpu {
-            info,
-            slices: BTreeMap::new(),
-            health: Health::Healthy,
-            message: String::new(),
+        let gpus = Fake::node("H100-80GB", 2)
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|info| Gpu {
+                info,
+                slices: BTreeMap::new(),
+                health: Health::Healthy,
+                message: String::new(),
+            });
+        let driver = Driver::Works(DriverInfo {
+            version: "580.95.05".into(),
+            cuda: (13, 0),
         });
-        let driver = Driver::Works(DriverInfo { version: "580.95.05".into(), cuda: (13, 0) });
-        State { strategy, driver, gpus: gpus.collect(), ..State::default() }
+        State {
+            strategy,
+            driver,
+            gpus: gpus.collect(),
+            ..State::default()
+        }
     }
 
     #[test]
@@ -184,26 +232,46 @@ mod tests {
             ("mig-7g.80gb.product", "NVIDIA-H100-80GB-HBM3-MIG-7g.80gb"),
             ("mig-3g.40gb.slices.gi", "3"),
         ] {
-            assert_eq!(labels.get(&format!("nvidia.com/{key}")).map(String::as_str), Some(value), "{key}");
+            assert_eq!(
+                labels.get(&format!("nvidia.com/{key}")).map(String::as_str),
+                Some(value),
+                "{key}"
+            );
         }
         for (key, value) in &labels {
-            assert!(value.len() <= 63 && key.len() <= 63 + "nvidia.com/".len(), "{key}: {value}");
+            assert!(
+                value.len() <= 63 && key.len() <= 63 + "nvidia.com/".len(),
+                "{key}: {value}"
+            );
         }
     }
 
     #[test]
     fn an_impossible_single_strategy_says_so_in_the_product() {
         let labels = labels(&state(Strategy::Single));
-        assert_eq!(labels["nvidia.com/gpu.product"], "NVIDIA-H100-80GB-HBM3-MIG-INVALID");
+        assert_eq!(
+            labels["nvidia.com/gpu.product"],
+            "NVIDIA-H100-80GB-HBM3-MIG-INVALID"
+        );
         assert_eq!(labels["nvidia.com/gpu.count"], "0");
     }
 
     #[test]
     fn only_labels_of_slices_are_taken_away() {
-        for ours in ["nvidia.com/mig-1g.10gb.count", "nvidia.com/mig-1g.10gb.me.slices.gi", "nvidia.com/mig-1g.24gb-me.product"] {
+        for ours in [
+            "nvidia.com/mig-1g.10gb.count",
+            "nvidia.com/mig-1g.10gb.me.slices.gi",
+            "nvidia.com/mig-1g.24gb-me.product",
+        ] {
             assert!(is_ours(ours), "{ours}");
         }
-        for not in ["nvidia.com/mig.config", "nvidia.com/mig.config.state", "nvidia.com/gpu.count", "nvidia.com/mig-x.count", "a"] {
+        for not in [
+            "nvidia.com/mig.config",
+            "nvidia.com/mig.config.state",
+            "nvidia.com/gpu.count",
+            "nvidia.com/mig-x.count",
+            "a",
+        ] {
             assert!(!is_ours(not), "{not}");
         }
     }

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use shared::api::conditions::{
-    READY, REASON_DRIVER_FAILED, REASON_NO_DRIVER, REASON_NOT_REGISTERED, REASON_SERVING, REASON_SOLE_OWNER, STOOD_BACK,
+    READY, REASON_DRIVER_FAILED, REASON_NO_DRIVER, REASON_NOT_REGISTERED, REASON_SERVING, REASON_SOLE_OWNER,
+    STOOD_BACK,
 };
 use shared::api::gpu_node::{BoardStatus, GpuNodeStatus, GpuStatus, Holder, SliceStatus, Summary};
 use shared::mig::{Board, Profile, Use};
@@ -47,29 +48,58 @@ pub fn status(state: &State, boot_id: &str, before: &[Condition], now: Time) -> 
 fn conditions(state: &State, before: &[Condition], now: Time) -> Vec<Condition> {
     let mut list = before.to_vec();
     let (on, reason, message) = match (&state.driver, &state.unregistered) {
-        (Driver::Unknown, _) => (false, REASON_NO_DRIVER, "the driver was not looked for yet".to_owned()),
+        (Driver::Unknown, _) => (
+            false,
+            REASON_NO_DRIVER,
+            "the driver was not looked for yet".to_owned(),
+        ),
         (Driver::Absent(why), _) => (false, REASON_NO_DRIVER, why.clone()),
         (Driver::Failed(why), _) => (false, REASON_DRIVER_FAILED, why.clone()),
         (Driver::Works(_), Some(why)) => (false, REASON_NOT_REGISTERED, why.clone()),
-        (Driver::Works(_), None) => (true, REASON_SERVING, "slices are cut, and the kubelet knows of them".to_owned()),
+        (Driver::Works(_), None) => (
+            true,
+            REASON_SERVING,
+            "slices are cut, and the kubelet knows of them".to_owned(),
+        ),
     };
-    condition(&mut list, READY, on, (reason, &message), state.generation, now.clone());
+    condition(
+        &mut list,
+        READY,
+        on,
+        (reason, &message),
+        state.generation,
+        now.clone(),
+    );
     let (back, reason, message) = match &state.stood_back {
         Some((reason, message)) => (true, *reason, message.as_str()),
         None => (false, REASON_SOLE_OWNER, "nobody else cuts slices here"),
     };
-    condition(&mut list, STOOD_BACK, back, (reason, message), state.generation, now);
+    condition(
+        &mut list,
+        STOOD_BACK,
+        back,
+        (reason, message),
+        state.generation,
+        now,
+    );
     list
 }
 
 fn gpu_status(state: &State, gpu: &Gpu) -> GpuStatus {
     let info = &gpu.info;
-    let message = state.closed(gpu).filter(|_| gpu.health != shared::api::gpu_node::Health::Healthy).map(|_| gpu.message.clone());
+    let message = state
+        .closed(gpu)
+        .filter(|_| gpu.health != shared::api::gpu_node::Health::Healthy)
+        .map(|_| gpu.message.clone());
     GpuStatus {
         uuid: info.uuid.clone(),
         index: info.index,
         model: cut(&info.model, 64),
-        board: info.board.as_ref().map(|board| board.name.clone()).unwrap_or_default(),
+        board: info
+            .board
+            .as_ref()
+            .map(|board| board.name.clone())
+            .unwrap_or_default(),
         memory_mib: info.memory_mib,
         numa_node: info.numa,
         mig: info.mig,
@@ -92,7 +122,11 @@ fn slices(state: &State, gpu: &Gpu) -> Vec<SliceStatus> {
             place: slice.place,
             mig_uuid: uuid,
             // with NVIDIA's strategies devices are held by their own UUID
-            state: if held.is_some() { Use::Allocated } else { slice.used },
+            state: if held.is_some() {
+                Use::Allocated
+            } else {
+                slice.used
+            },
             holder: held.and_then(holder),
             message: cut(&message.unwrap_or_default(), MESSAGE),
         }
@@ -110,7 +144,12 @@ fn holder(held: &Held) -> Option<Holder> {
 }
 
 fn summary(state: &State) -> Summary {
-    let slices = |gpu: &Gpu| gpu.slices.values().filter(|slice| slice.instance.is_slice()).count();
+    let slices = |gpu: &Gpu| {
+        gpu.slices
+            .values()
+            .filter(|slice| slice.instance.is_slice())
+            .count()
+    };
     let mut free: BTreeMap<Profile, usize> = BTreeMap::new();
     let mut drawn = Vec::new();
     for gpu in &state.gpus {
@@ -126,7 +165,10 @@ fn summary(state: &State) -> Summary {
             }
         }
     }
-    let free = free.into_iter().filter(|(_, count)| *count > 0).map(|(profile, count)| format!("{count}x{profile}"));
+    let free = free
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(profile, count)| format!("{count}x{profile}"));
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     Summary {
         gpus: number(state.gpus.len()),
@@ -146,8 +188,13 @@ fn draw(state: &State, gpu: &Gpu, board: &Board) -> String {
             Use::Idle => '-',
             Use::Blocked => '!',
         };
-        let size = board.row(slice.place.profile).map_or(0, |row| usize::from(row.size));
-        line.iter_mut().skip(usize::from(slice.place.start)).take(size).for_each(|at| *at = mark);
+        let size = board
+            .row(slice.place.profile)
+            .map_or(0, |row| usize::from(row.size));
+        line.iter_mut()
+            .skip(usize::from(slice.place.start))
+            .take(size)
+            .for_each(|at| *at = mark);
     }
     let mut drawn = String::from("[");
     drawn.extend(line);
@@ -179,16 +226,40 @@ mod tests {
 
     fn state() -> State {
         let info = Fake::node("H100-80GB", 1).list().unwrap().remove(0);
-        let mut gpu = Gpu { info, slices: BTreeMap::new(), health: Health::Healthy, message: String::new() };
-        for (place, ci) in [("3g.40gb:4", Some(0)), ("1g.10gb:0", Some(0)), ("1g.10gb:1", None)] {
+        let mut gpu = Gpu {
+            info,
+            slices: BTreeMap::new(),
+            health: Health::Healthy,
+            message: String::new(),
+        };
+        for (place, ci) in [
+            ("3g.40gb:4", Some(0)),
+            ("1g.10gb:0", Some(0)),
+            ("1g.10gb:1", None),
+        ] {
             let place = place.parse().unwrap();
-            let instance = Instance { place, gi: 1, ci, uuid: format!("MIG-{place}"), partial: usize::from(ci.is_none()) };
-            gpu.slices.insert(place, SliceState::new(instance, Instant::now()));
+            let instance = Instance {
+                place,
+                gi: 1,
+                ci,
+                uuid: format!("MIG-{place}"),
+                partial: usize::from(ci.is_none()),
+            };
+            gpu.slices
+                .insert(place, SliceState::new(instance, Instant::now()));
         }
-        let mut state = State { strategy: Strategy::Dynamic, driver: Driver::Works(DriverInfo::default()), ..State::default() };
+        let mut state = State {
+            strategy: Strategy::Dynamic,
+            driver: Driver::Works(DriverInfo::default()),
+            ..State::default()
+        };
         let id = DeviceId::new(gpu.info.uuid.clone(), "3g.40gb:4".parse().unwrap()).to_string();
         let mut held = Held::new("nvidia.com/mig-3g.40gb", 1, Instant::now());
-        held.pod = Some(PodRef { namespace: "n".into(), name: "p".into(), uid: None });
+        held.pod = Some(PodRef {
+            namespace: "n".into(),
+            name: "p".into(),
+            uid: None,
+        });
         state.held.insert(id, held);
         state.gpus.push(gpu);
         state
@@ -200,9 +271,16 @@ mod tests {
         assert_eq!(status.summary.layout, "[-!..3333]");
         assert_eq!(status.summary.free, "3x1g.10gb 1x1g.10gb+me 1x1g.20gb 1x2g.20gb");
         let slices = &status.gpus[0].slices;
-        assert_eq!(slices.iter().map(|slice| slice.state).collect::<Vec<_>>(), [Use::Idle, Use::Blocked, Use::Allocated]);
+        assert_eq!(
+            slices.iter().map(|slice| slice.state).collect::<Vec<_>>(),
+            [Use::Idle, Use::Blocked, Use::Allocated]
+        );
         assert_eq!(slices[2].holder.as_ref().unwrap().pod, "p");
-        assert!(slices[1].message.contains("somebody else"), "{}", slices[1].message);
+        assert!(
+            slices[1].message.contains("somebody else"),
+            "{}",
+            slices[1].message
+        );
     }
 
     #[test]
@@ -214,6 +292,9 @@ mod tests {
         state.unregistered = Some("no socket".into());
         let third = status(&state, "", &second, now(3)).conditions;
         let ready = third.iter().find(|condition| condition.type_ == READY).unwrap();
-        assert_eq!((ready.status.as_str(), &ready.last_transition_time), ("False", &now(3)));
+        assert_eq!(
+            (ready.status.as_str(), &ready.last_transition_time),
+            ("False", &now(3))
+        );
     }
 }

@@ -2,15 +2,17 @@
 //! mixed sizes, draws every GPU, shows what a container sees, frees some, and shows a full pool refuse with the
 //! reason. Leaves the cluster running.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 use clap::Parser;
-use e2e::pods::{phase, placement, pod};
+use e2e::pods::{phase, pod};
 use e2e::world::World;
 use e2e::{draw, oracle};
 use kube::ResourceExt as _;
+use shared::api::GpuNode;
 
 /// Shows migpool at work on the cluster of a kubeconfig.
 #[derive(Parser)]
@@ -52,19 +54,18 @@ async fn main() -> Result<()> {
     for (name, profile) in MIX {
         world.submit(pod(name, profile, 1)).await?;
     }
-    for (name, profile) in MIX {
-        let running = world.running(name).await?;
-        let node = running
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.node_name.clone())
-            .unwrap_or_default();
-        let place = placement(&running)
-            .map(|placement| placement.to_string())
-            .unwrap_or_default();
-        println!("  {name:<12} {profile:<11} runs on {node}: {place}");
+    for (name, _) in MIX {
+        world.running(name).await?;
     }
     world.counts_are_true(30).await?;
+    // where each really is, by the kubelet's account: of equal slices on one node it may swap two
+    let places = places(&world.gpu_nodes().await?);
+    for (name, profile) in MIX {
+        println!(
+            "  {name:<12} {profile:<11} {}",
+            places.get(name).map_or("nowhere", String::as_str)
+        );
+    }
     show(&world, colour).await?;
 
     step("what the container of serve-a sees: its own slice and nothing else");
@@ -102,6 +103,26 @@ async fn main() -> Result<()> {
     println!("  {kubectl} delete pod train-a      # and watch its slice go\n  make cluster-down");
     println!("\ndemo: ok");
     Ok(())
+}
+
+/// Who holds which place.
+fn places(nodes: &[GpuNode]) -> BTreeMap<String, String> {
+    let mut places = BTreeMap::new();
+    for node in nodes {
+        for gpu in node.status.iter().flat_map(|status| &status.gpus) {
+            for slice in &gpu.slices {
+                let Some(holder) = &slice.holder else { continue };
+                let place = format!(
+                    "{} gpu {} from memory slice {}",
+                    node.name_any(),
+                    gpu.index,
+                    slice.place.start
+                );
+                places.insert(holder.pod.clone(), place);
+            }
+        }
+    }
+    places
 }
 
 /// Submits 7g pods until one is refused; returns its name and the reason.
