@@ -90,6 +90,23 @@ impl World {
         .await
     }
 
+    /// Deletes a Deployment and waits until its pods are gone.
+    pub async fn undeploy(&self, name: &str) -> Result<()> {
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), NAMESPACE);
+        api.delete(name, &DeleteParams::background())
+            .await
+            .with_context(|| format!("delete deployment {name}"))?;
+        self.until(60, &format!("the pods of {name} are gone"), async || {
+            let pods = self.all_pods().await?;
+            let left = pods
+                .iter()
+                .find(|pod| pod.name_any().starts_with(name))
+                .map(describe);
+            Ok(left.map_or(Ok(()), Err))
+        })
+        .await
+    }
+
     /// Deletes every Deployment and pod of the tests and waits until all slices are free.
     pub async fn clear(&self) -> Result<()> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), NAMESPACE);

@@ -16,6 +16,11 @@ pub const TABLES_REFRESH_SECONDS: u64 = 10;
 /// Nodes whose cost is within this of the best are offered to a pod with soft preferences of its own, in
 /// millionths of a memory slice: a twentieth of a slice is less than any placement of one slice differs by.
 pub const HAIR_COST: i64 = 50_000;
+/// After a kubelet refused a pod, the next Binding to its node waits this long, milliseconds. Controllers replace a
+/// refused pod at once and without back-off; a kubelet whose agent just died takes about a second to say that it
+/// has no devices, and until then it refuses every replacement. Binding, pause and write together stay under the
+/// extender's `httpTimeout`.
+pub const REFUSAL_PAUSE_MILLISECONDS: u64 = 900;
 /// One pod gets at most one event of ours in this time, seconds.
 pub const EVENT_SPACING_SECONDS: u64 = 60;
 /// How often the leader looks at what is pending, seconds.

@@ -230,7 +230,8 @@ impl Kubelet {
             .collect()
     }
 
-    fn client(&self, resource: &str) -> DevicePluginClient<Channel> {
+    /// A connection of its own to the plugin of a resource.
+    pub(crate) fn client(&self, resource: &str) -> DevicePluginClient<Channel> {
         let endpoint = self
             .known
             .lock()

@@ -27,7 +27,7 @@ pub(crate) struct Node {
 }
 
 pub(crate) struct Agent {
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) log: PathBuf,
 }
 

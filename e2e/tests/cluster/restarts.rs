@@ -9,7 +9,7 @@ use e2e::pods::{deployment, phase, placement, pod};
 use e2e::world::{World, describe};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use shared::names::DeviceId;
@@ -53,31 +53,35 @@ pub(crate) async fn a_kubelet_restart_leaves_pods_alone_and_brings_resources_bac
 
 pub(crate) async fn an_agent_killed_at_any_step_loses_nothing(stage: &Stage) -> Result<()> {
     let world = &stage.world;
+    // released slices are removed at once, so that every pod's slice is cut and every release is a removal
+    keep_idle(world, 0).await?;
+    let result = killed_at_any_step(stage).await;
+    keep_idle(world, 600).await?;
+    result
+}
+
+async fn killed_at_any_step(stage: &Stage) -> Result<()> {
+    let world = &stage.world;
     world.submit(pod("bystander", "3g.40gb", 1)).await?;
     let node = node_of(&world.running("bystander").await?);
     let machine = stage.cluster.node(&node)?;
     // each slow call is a step of the journal that the agent dies in
-    let steps = [
+    for step in [
         "nvmlDeviceCreateGpuInstanceWithPlacement",
-        "nvmlGpuInstanceCreateComputeInstanceWithPlacement",
-        "nvmlComputeInstanceDestroy",
-        "nvmlGpuInstanceDestroy",
-    ];
-    for (round, step) in steps.into_iter().enumerate() {
-        let before = identities(world).await?;
+        "nvmlGpuInstanceCreateComputeInstance",
+    ] {
+        let before = calm(world, &node)
+            .await
+            .with_context(|| format!("before {step}"))?;
         machine.fake_nvml(&["delay", step, "--ms", "3000"])?;
-        // profiles alternate, so that idle slices of the round before are in the way and must be destroyed
-        let profile = if round % 2 == 0 { "1g.10gb" } else { "2g.20gb" };
-        let name = format!("round-{round}");
         world
-            .deploy(on_node(deployment(&name, profile, 1), &node))
+            .deploy(on_node(deployment("round", "2g.20gb", 1), &node))
             .await?;
+        let mine = |pod: &&Pod| pod.name_any().starts_with("round");
         world
             .until(30, "the pod of the round is bound", async || {
                 let pods = world.all_pods().await?;
-                let bound = pods
-                    .iter()
-                    .any(|pod| pod.name_any().starts_with(&name) && !node_of(pod).is_empty());
+                let bound = pods.iter().filter(mine).any(|pod| !node_of(pod).is_empty());
                 Ok(if bound {
                     Ok(())
                 } else {
@@ -85,19 +89,28 @@ pub(crate) async fn an_agent_killed_at_any_step_loses_nothing(stage: &Stage) -> 
                 })
             })
             .await?;
-        tokio::time::sleep(Duration::from_millis(700)).await; // the slow call itself takes 3 s
+        // the call takes 3 s; the agent dies in the middle of it
+        tokio::time::sleep(Duration::from_millis(1000)).await;
+        let early = world
+            .all_pods()
+            .await?
+            .iter()
+            .filter(mine)
+            .any(|pod| phase(pod) == "Running");
+        ensure!(
+            !early,
+            "the pod runs although {step} takes 3 s: the step was not taken"
+        );
         kill("-KILL", &Process::find(AGENT, Some(&node))?)?;
         machine.fake_nvml(&["clear"])?;
         world
             .until(
                 120,
-                &format!("round {round}: its pod runs after the agent died in {step}"),
+                &format!("a pod runs after the agent died in {step}"),
                 async || {
                     let pods = world.all_pods().await?;
                     no_place_twice(&pods)?;
-                    let runs = pods
-                        .iter()
-                        .any(|pod| pod.name_any().starts_with(&name) && phase(pod) == "Running");
+                    let runs = pods.iter().filter(mine).any(|pod| phase(pod) == "Running");
                     let failed: Vec<String> = pods
                         .iter()
                         .filter(|pod| phase(pod) == "Failed")
@@ -111,17 +124,134 @@ pub(crate) async fn an_agent_killed_at_any_step_loses_nothing(stage: &Stage) -> 
                 },
             )
             .await?;
-        world
-            .counts_are_true(60)
+        let after = calm(world, &node)
             .await
-            .with_context(|| format!("after round {round}"))?;
-        let after = identities(world).await?;
+            .with_context(|| format!("after {step}"))?;
         ensure!(
             before.iter().all(|pod| after.contains(pod)),
-            "round {round}: {before:?} became {after:?}"
+            "{step}: {before:?} became {after:?}"
         );
+        world.undeploy("round").await?;
+    }
+    for step in ["nvmlComputeInstanceDestroy", "nvmlGpuInstanceDestroy"] {
+        calm(world, &node)
+            .await
+            .with_context(|| format!("before {step}"))?;
+        world
+            .deploy(on_node(deployment("round", "2g.20gb", 1), &node))
+            .await?;
+        world
+            .until(60, "the pod of the round runs", async || {
+                Ok(so_many_run(&world.all_pods().await?, 2))
+            })
+            .await?;
+        machine.fake_nvml(&["delay", step, "--ms", "5000"])?;
+        world.undeploy("round").await?;
+        world
+            .until(20, "the slice is released and not yet removed", async || {
+                let (slices, used) = slices(world).await?;
+                Ok(if slices == 2 && used == 1 {
+                    Ok(())
+                } else {
+                    Err(format!("{slices} slices, {used} used"))
+                })
+            })
+            .await?;
+        kill("-KILL", &Process::find(AGENT, Some(&node))?)?;
+        machine.fake_nvml(&["clear"])?;
+        let left = calm(world, &node)
+            .await
+            .with_context(|| format!("after the agent died in {step}"))?;
+        ensure!(left.len() == 1, "{step}: {left:?} instead of the bystander");
     }
     Ok(())
+}
+
+/// Waits until the node's agent is ready, nothing idle is left and all counts are true; gives the pods there are.
+/// After a few deaths the kubelet waits longer and longer before it starts a container again, so an agent that is
+/// down gets a new pod.
+async fn calm(world: &World, node: &str) -> Result<BTreeSet<(String, String)>> {
+    for pod in world.own_pods().list(&ListParams::default()).await?.items {
+        if is_agent(&pod) && node_of(&pod) == node && !is_ready(&pod) {
+            world
+                .own_pods()
+                .delete(&pod.name_any(), &DeleteParams::default())
+                .await?;
+        }
+    }
+    world
+        .until(120, "the agent is ready", async || {
+            let own = world.own_pods().list(&ListParams::default()).await?.items;
+            let ready = own
+                .iter()
+                .any(|pod| node_of(pod) == node && is_agent(pod) && is_ready(pod));
+            Ok(if ready && Process::find(AGENT, Some(node)).is_ok() {
+                Ok(())
+            } else {
+                Err("it is not".to_owned())
+            })
+        })
+        .await?;
+    world
+        .until(60, "no idle slice is left", async || {
+            let (slices, used) = slices(world).await?;
+            Ok(if slices == used {
+                Ok(())
+            } else {
+                Err(format!("{slices} slices, {used} used"))
+            })
+        })
+        .await?;
+    world.counts_are_true(60).await?;
+    identities(world).await
+}
+
+/// Slices that exist, and those that pods have.
+async fn slices(world: &World) -> Result<(usize, usize)> {
+    let nodes = world.gpu_nodes().await?;
+    let gpus = nodes
+        .iter()
+        .flat_map(|node| node.status.iter().flat_map(|status| &status.gpus));
+    Ok((
+        gpus.map(|gpu| gpu.slices.len()).sum(),
+        nodes.iter().map(e2e::world::used).sum(),
+    ))
+}
+
+/// Sets how long a released slice is kept.
+async fn keep_idle(world: &World, seconds: u32) -> Result<()> {
+    let pools: Api<shared::api::GpuPool> = Api::all(world.client.clone());
+    let patch = Patch::Merge(json!({"spec": {"policy": {"idleSliceSeconds": seconds}}}));
+    pools
+        .patch(shared::names::DEFAULT_POOL, &PatchParams::default(), &patch)
+        .await
+        .context("patch the pool")?;
+    Ok(())
+}
+
+/// Whether so many pods run.
+fn so_many_run(pods: &[Pod], want: usize) -> std::result::Result<(), String> {
+    let running = pods.iter().filter(|pod| phase(pod) == "Running").count();
+    if running == want {
+        Ok(())
+    } else {
+        Err(format!("{running} run"))
+    }
+}
+
+/// Whether a pod of migpool is an agent.
+fn is_agent(pod: &Pod) -> bool {
+    pod.name_any().starts_with("migpool-device-plugin")
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 pub(crate) async fn an_agent_rollout_disturbs_nothing(stage: &Stage) -> Result<()> {
@@ -129,7 +259,7 @@ pub(crate) async fn an_agent_rollout_disturbs_nothing(stage: &Stage) -> Result<(
     world.deploy(deployment("steady", "1g.20gb", 5)).await?;
     world
         .until(60, "five pods run", async || {
-            Ok(five_run(&world.all_pods().await?))
+            Ok(so_many_run(&world.all_pods().await?, 5))
         })
         .await?;
     world.counts_are_true(20).await?;
@@ -164,21 +294,12 @@ pub(crate) async fn an_agent_rollout_disturbs_nothing(stage: &Stage) -> Result<(
     Ok(())
 }
 
-fn five_run(pods: &[Pod]) -> std::result::Result<(), String> {
-    let running = pods.iter().filter(|pod| phase(pod) == "Running").count();
-    if running == 5 {
-        Ok(())
-    } else {
-        Err(format!("{running} run"))
-    }
-}
-
 pub(crate) async fn a_node_reboot_returns_pods_to_their_places(stage: &Stage) -> Result<()> {
     let world = &stage.world;
     world.deploy(deployment("steady", "2g.20gb", 5)).await?;
     world
         .until(60, "five pods run", async || {
-            Ok(five_run(&world.all_pods().await?))
+            Ok(so_many_run(&world.all_pods().await?, 5))
         })
         .await?;
     world.counts_are_true(20).await?;
@@ -228,6 +349,17 @@ pub(crate) async fn a_refused_pod_leaves_its_place_to_its_replacement_and_does_n
     stage: &Stage,
 ) -> Result<()> {
     let world = &stage.world;
+    keep_idle(world, 0).await?;
+    let result = refused_once(stage).await;
+    keep_idle(world, 600).await?;
+    result
+}
+
+async fn refused_once(stage: &Stage) -> Result<()> {
+    let world = &stage.world;
+    for node in stage.cluster.nodes() {
+        calm(world, node.name()).await?;
+    }
     // the driver refuses once, so the kubelet refuses the pod, as it does when it asks before we have registered
     for node in stage.cluster.nodes() {
         node.fake_nvml(&[

@@ -38,6 +38,10 @@ pub async fn bind(index: &Index, writer: &Writer, args: ExtenderBindingArgs) -> 
     if let Err(unavailable) = index.available() {
         return Answer::error(unavailable.to_string(), unavailable.code());
     }
+    if let Some(pause) = index.pause(&args.node) {
+        tracing::info!(?pause, "its kubelet has just refused a pod");
+        tokio::time::sleep(pause).await;
+    }
     // a look-up makes the pod known, so the second turn decides
     for _ in 0..2 {
         match index.begin_bind(&pod, &args.node) {

@@ -31,7 +31,7 @@ pub struct Books {
     pub reservations: Reservations,
     /// What refused pods leave to their replacements.
     pub legacies: Legacies,
-    nodes: BTreeMap<String, NodePart>,
+    pub(super) nodes: BTreeMap<String, NodePart>,
     gpu_nodes: BTreeMap<String, (GpuNodePart, Vec<Arc<Board>>)>,
     pods_on: BTreeMap<String, BTreeSet<String>>,
     boards: Vec<Arc<Board>>,

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use shared::decide::check::check;
+use shared::policy::REFUSAL_PAUSE_MILLISECONDS;
 use shared::snapshot::{NodeState, Request};
 
 use super::Index;
@@ -22,8 +23,12 @@ pub struct Legacies {
     controllers: BTreeMap<String, String>,
     /// UID of a replacement -> the refused pod whose place it was given.
     heirs: BTreeMap<String, PodRef>,
+    /// UIDs of refused pods whose place was taken over: they show a few times more before they are gone.
+    spent: BTreeSet<String>,
     /// UIDs of replacements that are bound. One that is refused too leaves nothing: the place may be at fault.
     settled: BTreeSet<String>,
+    /// When the kubelet of a node last refused a pod, steady time.
+    refusals: BTreeMap<String, Duration>,
 }
 
 impl Legacies {
@@ -31,6 +36,14 @@ impl Legacies {
     #[must_use]
     pub fn of_heir(&self, uid: &str) -> Option<&PodRef> {
         self.heirs.get(uid)
+    }
+
+    /// How long to wait before the next pod is sent to a node, because its kubelet has just refused one.
+    #[must_use]
+    pub fn pause(&self, node: &str, now: Duration) -> Option<Duration> {
+        let pause = Duration::from_millis(REFUSAL_PAUSE_MILLISECONDS);
+        let since = now.saturating_sub(*self.refusals.get(node)?);
+        pause.checked_sub(since).filter(|left| !left.is_zero())
     }
 
     /// A pod is bound.
@@ -44,6 +57,7 @@ impl Legacies {
     pub fn forget(&mut self, uid: &str) {
         self.heirs.remove(uid);
         self.settled.remove(uid);
+        self.spent.remove(uid);
     }
 }
 
@@ -55,8 +69,16 @@ impl Books {
         else {
             return;
         };
+        self.legacies.refusals.insert(node.clone(), now);
         let legacies = &self.legacies;
-        if legacies.controllers.contains_key(&pod.pod.uid) || legacies.settled.contains(&pod.pod.uid) {
+        // one place is left once, however many pods were refused it one after another
+        let left = |held: &Reservation| held.state == State::Left && held.placements == *placements;
+        let twice = self.reservations.on(node).any(left);
+        if twice
+            || legacies.spent.contains(&pod.pod.uid)
+            || legacies.controllers.contains_key(&pod.pod.uid)
+            || legacies.settled.contains(&pod.pod.uid)
+        {
             return;
         }
         tracing::info!(pod = %pod.pod, node, place = %placements, "refused by its kubelet; the place is kept for its replacement");
@@ -78,10 +100,19 @@ impl Books {
         self.legacies
             .controllers
             .retain(|uid, _| reservations.get(uid).is_some());
+        // nodes come and go
+        let nodes = &self.nodes;
+        self.legacies.refusals.retain(|node, _| nodes.contains_key(node));
     }
 }
 
 impl Index {
+    /// How long a Binding to a node has to wait; see [`Legacies::pause`].
+    #[must_use]
+    pub fn pause(&self, node: &str) -> Option<Duration> {
+        let now = self.clock.steady();
+        self.read(|books| books.legacies.pause(node, now))
+    }
     /// Holds for a pod the place that a refused pod of the same controller left, if one is on a node among `names`
     /// and still right. Gives the node.
     pub fn inherit(&self, part: &PodPart, request: &Request, names: &[String]) -> Option<String> {
@@ -128,6 +159,7 @@ impl Index {
                 continue;
             }
             books.legacies.controllers.remove(&uid);
+            books.legacies.spent.insert(uid);
             tracing::info!(pod = %part.pod, node = left.node, place = %left.placements, from = %left.pod, "takes a refused pod's place");
             let node = left.node.clone();
             books.reserve(Reservation {
@@ -204,7 +236,6 @@ mod tests {
     fn the_replacement_of_a_refused_pod_gets_its_place_although_the_agent_still_counts_it() {
         let index = index();
         index.pods(Change::Apply(refused()));
-        index.pods(Change::Delete(refused()));
         let heir = part(&pod("new"));
         index.pods(Change::Apply(heir.clone()));
         let request = heir.request.clone().unwrap();
@@ -212,6 +243,9 @@ mod tests {
             index.inherit(&heir, &request, &["a".to_owned()]),
             Some("a".to_owned())
         );
+        // the refused pod shows once more, being deleted
+        index.pods(Change::Apply(refused()));
+        index.pods(Change::Delete(refused()));
         let Ok(super::super::binding::Step::Send(sending)) = index.begin_bind(&heir.pod, "a") else {
             panic!("no binding")
         };
@@ -226,6 +260,22 @@ mod tests {
         index.pods(Change::Apply(part(&second_refused)));
         let second = part(&pod("second"));
         assert_eq!(index.inherit(&second, &request, &["a".to_owned()]), None);
+    }
+
+    #[test]
+    fn pods_refused_one_after_another_leave_one_place_and_the_next_binding_waits() {
+        let index = index();
+        assert_eq!(index.pause("a"), None);
+        index.pods(Change::Apply(refused()));
+        let mut another = refused();
+        another.pod.uid = "older".to_owned();
+        index.pods(Change::Apply(another));
+        assert_eq!(index.reservations()[&State::Left], 1);
+        assert_eq!(
+            index.pause("a"),
+            Some(Duration::from_millis(REFUSAL_PAUSE_MILLISECONDS))
+        );
+        assert_eq!(index.pause("b"), None);
     }
 
     #[test]

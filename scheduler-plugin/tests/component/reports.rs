@@ -153,7 +153,27 @@ async fn refused_pod_lingers_beside_its_replacement() {
         lab.api.get("pods", "default/bare").is_some(),
         "a bare pod is its owner's to look at"
     );
-    // neither holds a place: the kubelet never gave them one
+    // the place is kept for the replacement that the controller makes, and for nobody else
+    let answer = extender.filter(&pod_object("q", "7g.80gb"), &["n1"]).await;
+    assert_eq!(answer["NodeNames"], json!([]));
+    let mut replacement = pod_object("new", "1g.10gb");
+    replacement["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]);
+    let answer = extender.filter(&replacement, &["n1"]).await;
+    assert_eq!(answer["NodeNames"], json!(["n1"]));
+}
+
+/// A bare pod that the kubelet refused has no replacement: its place is free at once.
+#[tokio::test]
+async fn refused_bare_pod_blocks_the_gpu_for_good() {
+    let lab = Lab::new(1, 1).await;
+    let mut pod = pod_object("bare", "1g.10gb");
+    pod["spec"]["nodeName"] = json!("n1");
+    pod["metadata"]["annotations"] = json!({PLACEMENT: format!("main={}:1g.10gb:6", uuid("n1", 0))});
+    pod["status"] =
+        json!({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"});
+    lab.api.put("pods", pod);
+    let extender = lab.extender("a").await;
     let answer = extender.filter(&pod_object("q", "7g.80gb"), &["n1"]).await;
     assert_eq!(answer["NodeNames"], json!(["n1"]));
 }
