@@ -6,7 +6,9 @@
 //! * [`reason`] - every "no", with a code and a sentence
 
 pub mod check;
+pub mod pack;
 pub mod place;
 pub mod reason;
+pub mod repair;
 pub mod score;
 pub mod testing;
