@@ -5,10 +5,9 @@ use e2e::pods::{deployment, phase, pod};
 use e2e::world::describe;
 
 use crate::Stage;
+use crate::look::identities;
 use crate::placement::no_place_twice;
-use crate::restarts::{Process, identities, kill};
-
-const SCHEDULER: &str = "migpool-schedul";
+use crate::process::{Process, SCHEDULER, kill};
 
 pub(crate) async fn the_extender_stops_and_pods_wait(stage: &Stage) -> Result<()> {
     let world = &stage.world;

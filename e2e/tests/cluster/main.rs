@@ -4,7 +4,10 @@
 //! name contains NAME. `MIGPOOL_KEEP=1` leaves the cluster up.
 
 mod breakage;
+mod deaths;
+mod look;
 mod placement;
+mod process;
 mod restarts;
 
 use std::future::Future;
@@ -44,10 +47,10 @@ fn main() {
         breakage::the_extender_stops_and_pods_wait,
         breakage::the_scheduler_dies_between_binding_and_status,
         restarts::a_kubelet_restart_leaves_pods_alone_and_brings_resources_back,
-        restarts::an_agent_killed_at_any_step_loses_nothing,
+        deaths::an_agent_killed_at_any_step_loses_nothing,
         restarts::an_agent_rollout_disturbs_nothing,
         restarts::a_node_reboot_returns_pods_to_their_places,
-        restarts::a_refused_pod_leaves_its_place_to_its_replacement_and_does_not_linger,
+        deaths::a_refused_pod_leaves_its_place_to_its_replacement_and_does_not_linger,
     ];
     let filter: Vec<String> = std::env::args()
         .skip(1)

@@ -190,12 +190,10 @@ fn best_on(gpu: &Gpu, profile: Profile, mode: Mode, tables: &Tables) -> Option<(
         }
     };
     // one look-up serves where the mask tells all: nothing idle to prefer, and no limit besides the windows
-    let plain = gpu.all_busy() && mode != Mode::Static && usize::from(row.max) >= row.starts.len();
-    if plain {
-        let (cost, start) = table.best(at, gpu.busy_mask())?;
-        if gpu.layout().fits(board, Place::new(profile, start)) {
-            return Some((rank(cost, start), start));
-        }
+    if gpu.all_busy() && mode != Mode::Static && table.window_is_all(at) {
+        return table
+            .best(at, gpu.busy_mask())
+            .map(|(cost, start)| (Rank { cost, cuts: 1 }, start));
     }
     let busy = gpu.layout().busy();
     let priced = busy.offered(board, profile).into_iter().map(|place| {

@@ -38,6 +38,8 @@ pub struct BoardTable {
     fragment: Vec<Cost>,
     /// Price of a free slice.
     keep_empty: Cost,
+    /// By row: whether a free window is all it takes, so that no limit of the board has to be looked at.
+    window_is_all: Vec<bool>,
 }
 
 impl Demand {
@@ -98,10 +100,16 @@ impl BoardTable {
         let masks = 1_u32 << board.memory_slices.min(16);
         let fragment: Vec<Cost> = (0..masks).map(|mask| fragment(board, mix, mask as u16)).collect();
         let keep_empty = Cost::from(policy.best_fit_weight_milli) * 1_000;
+        let compute_binds = most_compute(board) > u32::from(board.compute_slices);
+        let window_is_all = board.profiles.iter().map(|row| {
+            let plain = !row.profile.takes_media_extensions();
+            plain && !compute_binds && usize::from(row.max) >= row.starts.len()
+        });
         let mut table = Self {
             best: Vec::new(),
             fragment,
             keep_empty,
+            window_is_all: window_is_all.collect(),
         };
         let best = |row: &crate::mig::ProfileRow, mask: u16| {
             let free = row
@@ -136,11 +144,40 @@ impl BoardTable {
         *self.best.get(row)?.get(usize::from(mask))?
     }
 
+    /// Whether a free window is all that a slice of row `row` needs on any legal layout.
+    #[must_use]
+    pub fn window_is_all(&self, row: usize) -> bool {
+        self.window_is_all.get(row).copied().unwrap_or(false)
+    }
+
     /// The expected fragment of a GPU occupied as `mask`.
     #[must_use]
     pub fn fragment(&self, mask: u16) -> Cost {
         self.fragment.get(usize::from(mask)).copied().unwrap_or_default()
     }
+}
+
+/// The most compute slices that slices without overlap can take together.
+fn most_compute(board: &Board) -> u32 {
+    let places: Vec<(usize, u32)> = board
+        .profiles
+        .iter()
+        .flat_map(|row| {
+            let compute = u32::from(row.profile.compute);
+            row.starts
+                .iter()
+                .map(move |start| (usize::from(window(row.size, *start)), compute))
+        })
+        .collect();
+    let mut most = vec![0_u32; 1 << board.memory_slices.min(16)];
+    for mask in 1..most.len() {
+        let inside = places.iter().filter(|(bits, _)| mask & bits == *bits);
+        most[mask] = inside
+            .map(|(bits, compute)| most[mask ^ bits] + compute)
+            .max()
+            .unwrap_or(0);
+    }
+    most.into_iter().max().unwrap_or(0)
 }
 
 /// `E(m)`, in millionths of a slice.
@@ -195,6 +232,27 @@ mod tests {
         let (_, table) = table(&Demand::default());
         // 1g at 5 beside one at 6, against 1g at 6 on an empty GPU
         assert!(table.cost(0b0100_0000, 0b0010_0000) < table.cost(0, 0b0100_0000));
+    }
+
+    #[test]
+    fn a_free_window_is_all_that_plain_profiles_need_on_the_boards_we_know() {
+        for board in crate::mig::board::catalogue() {
+            assert_eq!(
+                most_compute(board),
+                u32::from(board.compute_slices),
+                "{}",
+                board.name
+            );
+            let table = BoardTable::new(board, &Demand::default().mix(board), &Policy::default());
+            for (at, row) in board.profiles.iter().enumerate() {
+                assert_eq!(
+                    table.window_is_all(at),
+                    !row.profile.takes_media_extensions(),
+                    "{}",
+                    row.profile
+                );
+            }
+        }
     }
 
     #[test]

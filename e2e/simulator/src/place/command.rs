@@ -13,6 +13,9 @@ use super::trace::{self, LISTS};
 use crate::picture::lines::{Chart, Line};
 use crate::picture::page::Page;
 
+/// Pictures begin here, percent asked for: below it all policies place everything.
+const SHOWN_FROM: usize = 80;
+
 /// Fills 1,213 nodes with 6,212 GPUs (openb) and compares with the published results.
 #[derive(Args, Debug)]
 pub struct Place {
@@ -112,7 +115,7 @@ fn page(results: &Results) -> Page {
         let line = |entry: &Entry, fragment: bool| Line {
             name: entry.name(),
             ours: entry.policy == Policy::Ours,
-            points: (50..=MEASURED)
+            points: (SHOWN_FROM..=MEASURED)
                 .map(|percent| {
                     let mean = results.cell(*entry, at, |curve| {
                         if fragment {
