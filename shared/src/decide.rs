@@ -1,8 +1,10 @@
 //! The decisions. Each is a pure function of a snapshot and what it is given, and says why.
 //!
 //! * [`score`] - what a placement costs the pool: tables over occupancy masks
+//! * [`pack`] - whole GPUs and time-sliced shares: expected fragment, stranded CPU, model pressure, gaps
 //! * [`place`] - where a pod goes, in an exact total order
 //! * [`check`] - the independent judge of any placement
+//! * [`repair`] - room by one move, when a slice fits nowhere
 //! * [`reason`] - every "no", with a code and a sentence
 
 pub mod check;

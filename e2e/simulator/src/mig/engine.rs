@@ -79,6 +79,8 @@ pub struct Tally {
     pub accepted_slices: u64,
     /// Moves.
     pub moves: usize,
+    /// Memory slices asked for at any time, as a share of all: what the load came to in this run.
+    pub offered: f64,
     /// Mean share of all memory slices that was used as asked.
     pub utilisation: f64,
     /// Mean number of GPUs with anything on them.
@@ -168,6 +170,7 @@ pub fn run(
             let accepted = outcome.seat.is_some();
             tally.asked += 1;
             tally.asked_slices += size;
+            tally.offered += size as f64 * arrival.stays;
             tally.accepted += usize::from(accepted);
             tally.accepted_slices += if accepted { size } else { 0 };
             tally.moves += outcome.moved.len();
@@ -175,6 +178,7 @@ pub fn run(
     }
     let all = gpus as f64 * f64::from(shapes.slices);
     tally.utilisation = clock.busy_time / (clock.counted() * all).max(f64::MIN_POSITIVE);
+    tally.offered /= (clock.counted() * all).max(f64::MIN_POSITIVE);
     tally.active = clock.active_time / clock.counted().max(f64::MIN_POSITIVE);
     tally
 }

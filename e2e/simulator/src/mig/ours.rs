@@ -8,6 +8,7 @@ use shared::decide::place::{on_node, rank};
 use shared::decide::repair::{Repair, Rules, Seat as Moves, one_move};
 use shared::decide::score::{Demand, Tables};
 use shared::names::{DeviceId, Placements};
+use shared::policy::MOVES_FROM_SLICES;
 use shared::policy::Policy;
 use shared::snapshot::{Gpu, Node, NodeState, Owner, Phase, Request, Snapshot, Want};
 
@@ -24,10 +25,6 @@ const TABLES_EVERY_SECONDS: f64 = 180.0;
 const GPUS_PER_NODE: usize = 4;
 /// The one container of every pod.
 const CONTAINER: &str = "main";
-
-/// A running pod is restarted only for a request of at least this many memory slices: half a GPU. The moves that
-/// smaller requests would cost bring no utilisation (RESULTS.md).
-const MOVES_FROM_SLICES: u8 = 4;
 
 /// Everything may move everywhere, for requests that are large enough.
 struct Worth;

@@ -7,6 +7,7 @@ use super::ideal;
 use super::load::Pattern;
 use super::policy::Policy;
 use super::shapes::Shapes;
+use crate::statistics::Summary;
 
 /// Width of the column with the policy's name.
 const NAME: usize = 18;
@@ -38,6 +39,10 @@ pub fn text(results: &Results) -> String {
                 .collect();
             let _ = writeln!(text, "{policy:NAME$}{}", cells.trim_end());
         }
+        let offered: String = (0..grid.patterns.len())
+            .map(|pattern| format!("{:<24}", format!("     {}", share(offered(results, pattern, at)))))
+            .collect();
+        let _ = writeln!(text, "{:NAME$}{}", "(asked for)", offered.trim_end());
         let ideals: String = grid
             .patterns
             .iter()
@@ -78,6 +83,15 @@ pub fn gains(results: &Results, over: Policy) -> String {
     text
 }
 
+/// What the load came to: all policies saw the same, so the first tells.
+fn offered(results: &Results, pattern: usize, load: usize) -> f64 {
+    let first = results.grid.policies.first();
+    let tallies = first
+        .into_iter()
+        .flat_map(|policy| results.of(*policy, pattern, load));
+    Summary::of(tallies.map(|tally| tally.offered)).mean
+}
+
 /// What a pool without geometry would use.
 #[must_use]
 pub fn ideal_of(pattern: &Pattern, load: f64, gpus: usize) -> Option<f64> {
@@ -115,14 +129,14 @@ fn share(value: f64) -> String {
 #[must_use]
 pub fn csv(results: &Results) -> String {
     let mut text = String::from(
-        "policy,mix,load,seed,gpus,asked,accepted,acceptance,slice_acceptance,utilisation,active_gpus,moves_per_100\n",
+        "policy,mix,load,seed,gpus,asked,accepted,acceptance,slice_acceptance,offered,utilisation,active_gpus,moves_per_100\n",
     );
     let grid = &results.grid;
     for run in &results.runs {
         let tally = &run.tally;
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{},{},{:.6},{:.6},{:.6},{:.3},{:.4}",
+            "{},{},{},{},{},{},{},{:.6},{:.6},{:.6},{:.6},{:.3},{:.4}",
             run.policy,
             grid.patterns[run.pattern].name(),
             grid.loads[run.load],
@@ -132,6 +146,7 @@ pub fn csv(results: &Results) -> String {
             tally.accepted,
             tally.acceptance(),
             tally.slice_acceptance(),
+            tally.offered,
             tally.utilisation,
             tally.active,
             tally.moves_per_hundred()
@@ -181,7 +196,7 @@ mod tests {
         let csv = csv(&results);
         assert_eq!(csv.lines().count(), 1 + 2 * 2 * 2);
         let columns = |line: &str| line.split(',').count();
-        assert!(csv.lines().all(|line| columns(line) == 12), "{csv}");
+        assert!(csv.lines().all(|line| columns(line) == 13), "{csv}");
     }
 
     #[test]
