@@ -36,8 +36,6 @@ const COALESCE: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_secs(2);
 /// How often the labels are written again, in case somebody took them away.
 const LABELS: Duration = Duration::from_secs(300);
-/// Label that feature discovery sets: where it is, it keeps the labels.
-const LABEL_DISCOVERED: &str = "nvidia.com/gfd.timestamp";
 
 /// Writes about one node.
 #[derive(Clone)]
@@ -213,7 +211,7 @@ impl NodeObject {
     async fn put_labels(&self, api: &Api<Node>, labels: &BTreeMap<String, String>) -> kube::Result<()> {
         let node = api.get(&self.name).await?;
         let there = node.labels();
-        if labels.is_empty() || there.contains_key(LABEL_DISCOVERED) {
+        if labels.is_empty() || there.contains_key(names::LABEL_DISCOVERED) {
             return Ok(());
         }
         let stale = there

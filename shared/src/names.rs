@@ -35,6 +35,8 @@ pub const LABEL_OWNER: &str = "migpool.dev/owner";
 pub const OWNER_MIGPOOL: &str = "migpool";
 /// Node label: rack (the key can be changed in the policy).
 pub const LABEL_RACK: &str = "migpool.dev/rack";
+/// Node label of GPU feature discovery: where it is, another program writes the GPU labels.
+pub const LABEL_DISCOVERED: &str = "nvidia.com/gfd.timestamp";
 /// DRA driver whose ResourceSlices mean that another owner serves a node's GPUs.
 pub const DRA_DRIVER: &str = "gpu.nvidia.com";
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use shared::mig::{Profile, ProfileRow};
+use shared::names;
 
 use crate::args::Strategy;
 use crate::inventory::devices::single_profile;
@@ -13,7 +14,7 @@ use crate::inventory::{Driver, State};
 #[must_use]
 pub fn is_ours(key: &str) -> bool {
     let slice = key
-        .strip_prefix("nvidia.com/mig-")
+        .strip_prefix(names::RESOURCE_MIG_PREFIX)
         .and_then(|rest| rest.rsplit_once('.'));
     slice.is_some_and(|(profile, _)| {
         // "slices.gi" and "engines.copy" have a dot of their own
@@ -32,7 +33,8 @@ pub fn labels(state: &State) -> BTreeMap<String, String> {
     let Some(first) = state.gpus.first() else {
         return labels;
     };
-    let mut set = |key: &str, value: String| drop(labels.insert(format!("nvidia.com/{key}"), value));
+    let mut set =
+        |key: &str, value: String| drop(labels.insert(format!("{}/{key}", names::RESOURCE_DOMAIN), value));
     let mut version = driver.version.splitn(3, '.');
     set("cuda.driver-version.full", driver.version.clone());
     for part in ["major", "minor", "revision"] {
