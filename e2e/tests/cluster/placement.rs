@@ -75,6 +75,27 @@ fn slices_show(table: &str, want: usize) -> Result<std::result::Result<(), Strin
 pub(crate) async fn seven_small_pods_run_at_seven_starts_and_see_only_their_own_slice(
     stage: &Stage,
 ) -> Result<()> {
+    // one GPU takes work: which one the pool would choose depends on what it has seen asked for
+    let nodes = stage.world.gpu_nodes().await?;
+    for (at, node) in nodes.iter().enumerate() {
+        let gpus = node
+            .status
+            .iter()
+            .flat_map(|status| &status.gpus)
+            .skip(usize::from(at == 0));
+        let withhold: Vec<_> = gpus
+            .map(|gpu| serde_json::json!({"gpu": gpu.uuid, "reason": "test"}))
+            .collect();
+        set_withhold(&stage.world, &node.name_any(), serde_json::json!(withhold)).await?;
+    }
+    let result = seven_small_pods(stage).await;
+    for node in &nodes {
+        set_withhold(&stage.world, &node.name_any(), serde_json::json!([])).await?;
+    }
+    result
+}
+
+async fn seven_small_pods(stage: &Stage) -> Result<()> {
     let world = &stage.world;
     let names: Vec<String> = (1..=7).map(|number| format!("small-{number}")).collect();
     for name in &names {
