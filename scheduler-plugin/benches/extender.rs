@@ -284,16 +284,20 @@ fn echo_router() -> Router {
         let args: ExtenderArgs = serde_json::from_slice(&body).unwrap();
         let names = args.node_names.unwrap_or_default();
         Json(ExtenderFilterResult {
-            node_names: names.into_iter().next().map(|name| vec![name]),
+            node_names: names.iter().next().map(|name| [name].into_iter().collect()),
             ..Default::default()
         })
     };
     let prioritize = |body: Bytes| async move {
         let args: ExtenderArgs = serde_json::from_slice(&body).unwrap();
-        let names = args.node_names.unwrap_or_default().into_iter();
+        let names = args.node_names.unwrap_or_default();
         Json(
             names
-                .map(|host| HostPriority { host, score: 0 })
+                .iter()
+                .map(|host| HostPriority {
+                    host: host.to_owned(),
+                    score: 0,
+                })
                 .collect::<Vec<_>>(),
         )
     };

@@ -1,10 +1,12 @@
 //! What the leader does on its own, in turns: look at the index, decide, hand the writes to the writer.
 //!
+//! * [`nominate`] - places for the pods that wait, planned ahead of kube-scheduler; in turns of its own
 //! * [`explain`] - an event on every pod that cannot be placed, with the reason
 //! * [`pool`] - the numbers of each GpuPool, and the metrics made of the same
 //! * [`refused`] - pods that a kubelet refused make room for their replacement
 
 pub mod explain;
+pub mod nominate;
 pub mod pool;
 pub mod refused;
 

@@ -48,6 +48,19 @@ pub struct Flags {
     /// Longest that one write to the API server may take; keep it under the extender's httpTimeout [default: 4]
     #[arg(long, env = "MIGPOOL_WRITE_TIMEOUT_SECONDS", value_name = "SECONDS")]
     pub write_timeout_seconds: Option<u64>,
+    /// Names of the kube-schedulers that ask this extender: their pods are planned and nominated ahead. Empty: none
+    /// are [default: migpool-scheduler]
+    #[arg(
+        long,
+        env = "MIGPOOL_NOMINATE_FOR",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pub nominate_for: Option<Vec<String>>,
+    /// Pods are nominated in clusters of at least so many nodes; in smaller ones it costs more than it saves
+    /// [default: 1000]
+    #[arg(long, env = "MIGPOOL_NOMINATE_FROM_NODES", value_name = "NODES")]
+    pub nominate_from_nodes: Option<usize>,
 }
 
 /// The config file.
@@ -61,6 +74,8 @@ struct File {
     log_format: Option<LogFormat>,
     body_limit: Option<usize>,
     write_timeout_seconds: Option<u64>,
+    nominate_for: Option<Vec<String>>,
+    nominate_from_nodes: Option<usize>,
 }
 
 /// How logs are written.
@@ -91,6 +106,10 @@ pub struct Settings {
     pub body_limit: usize,
     /// Longest that one write may take.
     pub write_timeout: Duration,
+    /// Schedulers whose pods are nominated.
+    pub nominate_for: Vec<String>,
+    /// Least number of nodes at which they are.
+    pub nominate_from_nodes: usize,
 }
 
 /// A setting that cannot be used.
@@ -164,6 +183,17 @@ impl Settings {
                     .or(file.write_timeout_seconds)
                     .unwrap_or(policy::WRITE_TIMEOUT_SECONDS),
             ),
+            nominate_for: flags
+                .nominate_for
+                .or(file.nominate_for)
+                .unwrap_or_else(|| vec![names::SCHEDULER.to_owned()])
+                .into_iter()
+                .filter(|name| !name.is_empty())
+                .collect(),
+            nominate_from_nodes: flags
+                .nominate_from_nodes
+                .or(file.nominate_from_nodes)
+                .unwrap_or(policy::NOMINATE_FROM_NODES),
         };
         settings.check()
     }
@@ -258,6 +288,7 @@ mod tests {
         assert_eq!(settings.lease_namespace, "elsewhere");
         assert_eq!(settings.log_format, LogFormat::Json);
         assert_eq!(settings.identity, "host");
+        assert_eq!(settings.nominate_for, [names::SCHEDULER]);
         assert_eq!(settings.extender_address.to_string(), "127.0.0.1:9401");
     }
 

@@ -1,19 +1,29 @@
 //! The cluster as this program knows it, behind one lock: what the watches told, and what is reserved. Readers get
 //! a snapshot that never changes under them; nobody holds the lock over I/O.
 //!
-//! * [`books`] - what is known, and the snapshot made of it
+//! * [`books`] - what is known
+//! * [`fresh`] - the snapshot made of it, and the order of nodes for each kind of request
 //! * [`build`] - one node of the snapshot
+//! * [`holding`] - filter's step: a node is chosen and the places on it are held
 //! * [`legacies`] - what a refused pod leaves to its replacement
+//! * [`queue`] - pods that wait, in order
 //! * [`reservations`] - places held between decision and proof
 //! * [`sources`] - whether all of it is still the truth
-//! * [`binding`] - the one step that gives a place away
+//! * [`usage`] - CPU and memory that pods have of their nodes
+//! * [`binding`] - bind's step, the only one that gives a place away
+//! * [`nominations`] - what the leader plans for pods that kube-scheduler has not reached yet
 
 pub mod binding;
 pub mod books;
 pub mod build;
+pub mod fresh;
+pub mod holding;
 pub mod legacies;
+pub mod nominations;
+pub mod queue;
 pub mod reservations;
 pub mod sources;
+pub mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +32,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serve::watch::Change;
-use shared::decide::place::on_node;
 use shared::decide::score::Tables;
-use shared::names::Placements;
-use shared::snapshot::{Node, Request, Snapshot};
+use shared::snapshot::Snapshot;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -33,9 +41,8 @@ use crate::watch::gpu_nodes::GpuNodePart;
 use crate::watch::gpu_pools::PoolPart;
 use crate::watch::nodes::NodePart;
 use crate::watch::pods::PodPart;
-use crate::writer::PodRef;
 use books::Books;
-use reservations::{Reservation, State};
+use reservations::State;
 use sources::{Source, Sources, Unavailable};
 
 /// The cluster at one moment, with the costs that hold in it.
@@ -53,17 +60,9 @@ pub struct Index {
     sources: Mutex<Sources>,
     view: ArcSwap<View>,
     outdated: AtomicBool,
+    planning: AtomicBool,
     changed: watch::Sender<u64>,
     clock: Clock,
-}
-
-/// What was decided about a pod before it is filtered again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Earlier {
-    /// Nothing that still counts.
-    Nothing,
-    /// It is on this node, or a Binding to it was sent: no other node may be answered.
-    On(String),
 }
 
 impl Index {
@@ -75,6 +74,7 @@ impl Index {
             sources: Mutex::default(),
             view: ArcSwap::default(),
             outdated: AtomicBool::new(false),
+            planning: AtomicBool::new(false),
             changed: watch::Sender::new(0),
             clock,
         }
@@ -145,7 +145,7 @@ impl Index {
             let mut books = self.books();
             // whoever came first has made it for all who waited
             if self.outdated.load(Ordering::Acquire) {
-                let (snapshot, tables) = books.refresh(self.clock.steady());
+                let (snapshot, tables) = books.refresh();
                 self.view.store(Arc::new(View { snapshot, tables }));
                 self.outdated.store(false, Ordering::Release);
             }
@@ -159,55 +159,6 @@ impl Index {
         if self.books().expire(now) > 0 {
             self.outdate();
         }
-    }
-
-    /// Starts a decision for a pod: what was held for it tentatively is free again, and what cannot be taken back
-    /// any more is said.
-    pub fn begin_filter(&self, pod: &PodRef) -> Earlier {
-        let mut books = self.books();
-        if let Some(node) = books.pods.get(&pod.uid).and_then(|known| known.node.clone()) {
-            return Earlier::On(node);
-        }
-        match books
-            .reservations
-            .get(&pod.uid)
-            .map(|held| (held.state, held.node.clone()))
-        {
-            None => Earlier::Nothing,
-            Some((State::Tentative, _)) => {
-                books.release(&pod.uid);
-                drop(books);
-                self.outdate();
-                Earlier::Nothing
-            }
-            Some((_, node)) => Earlier::On(node),
-        }
-    }
-
-    /// Holds the best places of a node for a pod; `None` where it has no room by now.
-    pub fn reserve(&self, pod: &PodRef, request: &Request, node: &str) -> Option<Placements> {
-        let mut books = self.books();
-        let built = books.built(node, Some(&pod.uid))?;
-        let tables = books.tables(self.clock.steady());
-        let placements = on_node(&built.node, request, &tables)?.placements;
-        books.reserve(Reservation {
-            pod: pod.clone(),
-            node: node.to_owned(),
-            placements: placements.clone(),
-            state: State::Tentative,
-            since: self.clock.steady(),
-        });
-        drop(books);
-        self.outdate();
-        Some(placements)
-    }
-
-    /// The node on which something is held for a pod, as it would be without that.
-    #[must_use]
-    pub fn without(&self, uid: &str) -> Option<Node> {
-        let books = self.books();
-        let held = books.reservations.get(uid)?;
-        Some(books.built(&held.node, Some(uid))?.node)
     }
 
     /// Looks at what is known, briefly.

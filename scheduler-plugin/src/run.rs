@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::act::Leader;
+use crate::act::nominate::Nominate;
 use crate::args::Settings;
 use crate::clock::Clock;
 use crate::http::router::{Extender, router};
@@ -135,6 +136,13 @@ pub async fn run(
         settings.identity,
     );
     let leads = lease.run(&mut tasks);
+    let nominate = Nominate::new(
+        Arc::clone(&index),
+        writer.clone(),
+        settings.nominate_for,
+        settings.nominate_from_nodes,
+    );
+    tasks.spawn("nominate", nominate.run(leads.clone(), token.clone()));
     tasks.spawn(
         "leader",
         Leader {

@@ -5,4 +5,6 @@ pub mod feed;
 pub mod gpu_nodes;
 pub mod gpu_pools;
 pub mod nodes;
+pub mod nominated;
 pub mod pods;
+pub mod rules;

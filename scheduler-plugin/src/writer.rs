@@ -2,19 +2,27 @@
 //! resource version, so that a write which comes too late fails instead of hitting something else.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderValue;
+use axum::http::header::ACCEPT;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::{DeleteParams, PostParams, Preconditions};
-use kube::{Api, Client};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Request};
+use kube::{Api, Client, Resource as _};
 use shared::api::GpuPool;
 use shared::names;
+use shared::policy::BINDINGS_AT_ONCE;
+use shared::snapshot::Owner;
+use tokio::sync::Semaphore;
 
 use crate::metrics::Metrics;
 
+/// Asks the API server to answer with the metadata of an object only.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// Reason of the event on a pod that cannot be placed as things are.
 const FAILED_PLACEMENT: &str = "FailedPlacement";
 /// Longest note that the API server takes in an event.
@@ -27,10 +35,11 @@ pub struct Writer {
     timeout: Duration,
     identity: String,
     metrics: Metrics,
+    bindings: Arc<Semaphore>,
 }
 
 /// Which pod is meant: the one of this name *and* this UID.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodRef {
     /// Namespace.
     pub namespace: String,
@@ -54,6 +63,18 @@ pub enum WriteError {
     /// No answer, or none that tells: it may have been written.
     #[error("it is not known whether it was written: {0}")]
     Unknown(String),
+}
+
+impl PodRef {
+    /// The pod as the owner of what it has.
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner {
+            namespace: self.namespace.clone(),
+            pod: self.name.clone(),
+            uid: self.uid.clone(),
+        }
+    }
 }
 
 impl std::fmt::Display for PodRef {
@@ -84,11 +105,13 @@ impl Writer {
             timeout,
             identity,
             metrics,
+            bindings: Arc::new(Semaphore::new(BINDINGS_AT_ONCE)),
         }
     }
 
     /// Binds a pod to a node and writes its placement in the same update. Takes three quarters of the time allowed:
-    /// the rest is for a look at what became of it, before kube-scheduler stops waiting.
+    /// the rest is for a look at what became of it, before kube-scheduler stops waiting. Bindings beyond
+    /// [`BINDINGS_AT_ONCE`] wait for their turn first: kube-scheduler sends as many as it has decided on.
     ///
     /// # Errors
     /// [`WriteError`]; only `Refused` means that the pod is not bound by this call.
@@ -111,11 +134,36 @@ impl Writer {
         };
         let api = Api::<Pod>::namespaced(self.client.clone(), &pod.namespace);
         let params = PostParams::default();
+        // never closed, so there is always a turn to come
+        let _turn = self.bindings.acquire().await.ok();
         let write =
             api.create_subresource::<Binding, serde_json::Value>("binding", &pod.name, &params, &binding);
         self.in_time("binding", self.timeout * 3 / 4, write)
             .await
             .map(drop)
+    }
+
+    /// Nominates a pod to a node, or takes our nomination back.
+    ///
+    /// # Errors
+    /// [`WriteError`]; a pod that is bound by now is refused with 422, another pod of that name with 409.
+    pub async fn nominate(&self, pod: &PodRef, node: Option<&str>) -> Result<(), WriteError> {
+        let patch = serde_json::json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}});
+        let params = PatchParams {
+            field_manager: Some(names::MANAGER_SCHEDULER.to_owned()),
+            ..PatchParams::default()
+        };
+        let pods = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
+        let request = pods.patch_subresource("status", &pod.name, &params, &Patch::Merge(&patch));
+        let write = async {
+            let mut request = request.map_err(kube::Error::BuildRequest)?;
+            // the answer is of no use here: its head will do
+            request
+                .headers_mut()
+                .insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
+            self.client.request_text(request).await
+        };
+        self.in_time("nomination", self.timeout, write).await.map(drop)
     }
 
     /// A pod as the API server has it now; `None` where there is none of this name. Reads, so that a bind whose

@@ -27,6 +27,10 @@ pub const RESOURCE_MIG_PREFIX: &str = "nvidia.com/mig-";
 
 /// Pod annotation, written in the Binding: where each container's slices are ([`Placements`]).
 pub const ANNOTATION_PLACEMENT: &str = "migpool.dev/placement";
+/// Pod annotation: how many parameters the model has (`7B`, `500M`, `70e9`), where the pod asks for no slice itself.
+pub const ANNOTATION_MODEL_PARAMETERS: &str = "migpool.dev/model-parameters";
+/// Pod annotation: how much GPU memory the model needs (`18Gi`, `18GB`), where the pod asks for no slice itself.
+pub const ANNOTATION_GPU_MEMORY: &str = "migpool.dev/gpu-memory";
 /// Node label of NVIDIA's MIG manager: where it is set, another owner cuts slices.
 pub const LABEL_MIG_CONFIG: &str = "nvidia.com/mig.config";
 /// Node label that opts a node in to us although the MIG manager's label is there: `migpool.dev/owner=migpool`.

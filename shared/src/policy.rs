@@ -11,8 +11,10 @@ pub const EXTENDER_BODY_LIMIT_BYTES: usize = 64 << 20;
 /// Longest a write to the API server may take, seconds: less than the extender's `httpTimeout` of 5 s, so that the
 /// scheduler hears of a failed bind from us.
 pub const WRITE_TIMEOUT_SECONDS: u64 = 4;
-/// Cost tables are rebuilt at most this often, seconds: the demand mix moves in hours.
-pub const TABLES_REFRESH_SECONDS: u64 = 10;
+/// Cost tables are made anew when this share of the expected demand is another than they were made for: a mix that
+/// is known to two percent places as well as one known exactly (e2e/simulator/RESULTS.md), and once much was seen
+/// single arrivals do not move it.
+pub const MIX_MOVED: f64 = 0.02;
 /// Nodes whose cost is within this of the best are offered to a pod with soft preferences of its own, in
 /// millionths of a memory slice: a twentieth of a slice is less than any placement of one slice differs by.
 pub const HAIR_COST: i64 = 50_000;
@@ -24,10 +26,124 @@ pub const REFUSAL_PAUSE_MILLISECONDS: u64 = 900;
 /// A running pod is moved only to let in a request of at least this many memory slices: half a GPU of 80 GB. The
 /// moves that smaller requests would cost bring no utilisation (e2e/simulator/RESULTS.md).
 pub const MOVES_FROM_SLICES: u8 = 4;
+/// Kinds of request whose order of nodes is kept between decisions: the profiles of a board, each with a handful of
+/// amounts of CPU. Each costs about 100 bytes a node, and one that is not kept a look at every node.
+pub const STANDINGS_KEPT: usize = 64;
+/// What whole GPUs were asked with (number, CPU, models) is remembered for this many kinds; rarer ones are noise.
+pub const ASKS_KEPT: usize = 64;
+/// CPU of a request counts in steps of this, thousandths of a core, rounded up: requests that differ by less than a
+/// core are one kind, and their order of nodes is kept once.
+pub const CPU_STEP_MILLI: u64 = 1_000;
+/// Memory slices of a whole GPU in MIG's unit: what a GPU without MIG counts for beside slices.
+pub const SLICES_OF_A_GPU: i64 = 8;
+/// A memory slice that a node's CPU can no longer serve costs as much as this many that are fragments. Whole GPUs
+/// have a weight of their own (`decide::pack`), flat from 1 to 3 on 17 traces; for slices it has not been measured.
+pub const STRANDED_SLICE_WEIGHT: i64 = 1;
+/// What it costs to put a slice on a board that other demand cannot do without, in fragments, where all demand is of
+/// that kind. As for models of whole GPUs, where anything from 0.3 to 10 mends what is lost without it.
+pub const BOARD_PRESSURE_WEIGHT: f64 = 2.0;
+/// What the first pod in a rack costs, millionths of a memory slice: half of what a free slice costs by default, so
+/// that a free rack is kept whole for a gang and no better fit is passed over for it.
+pub const FREE_RACK_COST: i64 = 100_000;
+/// Bytes a parameter of a model takes: FP16 and BF16, in which models are served. FP8 takes 1, FP32 4; a pod that
+/// knows better says how much memory it needs.
+pub const MODEL_BYTES_PER_PARAMETER: u64 = 2;
+/// Memory of a served model over that of its weights, percent: key-value cache, activations and the CUDA context.
+/// 105 holds the weights and little else; long contexts and large batches need 150 and more.
+pub const MODEL_MEMORY_PERCENT: u64 = 120;
+/// Share of the memory in a profile's name that a slice has at least, percent, for boards whose exact figures no
+/// source tells. NVIDIA rounds up: of the figures we have, 1g.18gb (16,384 MiB) is furthest off, with 89.
+pub const NAMED_MEMORY_PERCENT: u64 = 88;
+/// Bindings that are written at once. Each needs a connection of its own to the API server, and hundreds of TLS
+/// handshakes at once cost it more than the writes: it answered none of 500 within 3 s (5,000 nodes, two cores).
+pub const BINDINGS_AT_ONCE: usize = 16;
+/// Pods are nominated in clusters of at least so many nodes. A nomination costs the API server 4 ms of CPU; a look at
+/// every node costs kube-scheduler 8 µs of CPU a node (both measured, two cores): below about 500 nodes it is dearer.
+pub const NOMINATE_FROM_NODES: usize = 1_000;
+/// Nominations that are written at once; more would take the API server's time from the scheduler they are for.
+pub const NOMINATIONS_AT_ONCE: usize = 8;
+/// Nominations in one turn; then the plan is made anew with what has come since.
+pub const NOMINATIONS_PER_TURN: usize = 512;
+/// Kube-scheduler is held back while fewer nominations than this are ready for it and more are being written: so
+/// many it comes to while one is on its way through the API server.
+pub const NOMINATION_LEAD: usize = 32;
+/// It is held back at most for this long for each node, microseconds: four times what it takes to look at a node
+/// (5,000 nodes in 24 ms on two cores). A pod without a nomination costs it a look at every node, on every core, at
+/// a time when the API server needs them.
+pub const HELD_BACK_MICROSECONDS_PER_NODE: u64 = 20;
+/// Rest between turns that had nothing to nominate, milliseconds: an idle scheduler comes to a new pod at once and
+/// needs no nomination.
+pub const NOMINATION_TURN_MILLISECONDS: u64 = 100;
+/// A pod whose nomination came to nothing is not nominated again for this long, and nobody to a node that
+/// kube-scheduler did not offer to a pod nominated there, seconds: as long as its own longest back-off (10 s) and
+/// well under the five minutes after which it tries unschedulable pods again.
+pub const NOMINATION_REST_SECONDS: u64 = 30;
 /// One pod gets at most one event of ours in this time, seconds.
 pub const EVENT_SPACING_SECONDS: u64 = 60;
 /// How often the leader looks at what is pending, seconds.
 pub const LEADER_TURN_SECONDS: u64 = 1;
+
+/// A forecast is right when it is off by no more than this share of capacity: 10 points, the step in which pools are
+/// planned.
+pub const FORECAST_RIGHT_WITHIN: f64 = 0.10;
+/// How many of the last forecasts are judged: a day of quarter hours. The gate stays closed until as many are there.
+pub const FORECAST_JUDGED: usize = 96;
+/// Bins that must have been read before there is a forecast: an hour.
+pub const FORECAST_LEAST_BINS: usize = 4;
+/// Bins in a row that may be missing and are carried forward; after more there is no forecast. Half an hour: an
+/// agent restarts in a minute, and half an hour later its node may be anything.
+pub const FORECAST_CARRIED_BINS: usize = 2;
+/// Weight of a member is exp(-this * its loss in mean losses). From 0.3 to 10 changes no set by half a percent: what
+/// tells is how fast is forgotten.
+pub const FORECAST_HEDGE_RATE: f64 = 1.0;
+/// What is left of a member's loss on its own series a bin later. Half of it in a week: members differ by a few
+/// percent, and fewer rounds cannot tell them apart (0.99 costs 3 % on Philly).
+pub const FORECAST_OWN_DECAY: f64 = 0.999;
+/// What is left of a member's loss on the pool a bin later. Half of it in 45 minutes: many series tell quickly.
+pub const FORECAST_POOL_DECAY: f64 = 0.8;
+/// How many rounds of a series' own the pool's evidence is worth. It rules a young series, and of one that is older
+/// than a week a third.
+pub const FORECAST_POOL_ROUNDS: f64 = 400.0;
+/// What is left of the loss of a setting of one method a bin later: half of it in 6 hours.
+pub const FORECAST_CHOICE_DECAY: f64 = 0.97;
+/// Ridge of the autoregression, in squared shares: that of a window which moves one point a bin.
+pub const FORECAST_RIDGE: f64 = 0.01;
+/// The upper quantile of a forecast.
+pub const FORECAST_UPPER_LEVEL: f64 = 0.9;
+/// Step of the level of the upper quantile after each truth: 28 misses in a row move it from end to end.
+pub const FORECAST_UPPER_STEP: f64 = 0.01;
+/// Step of the level for the whole pool, times the mean of its series.
+pub const FORECAST_UPPER_POOL_STEP: f64 = 0.05;
+/// Most that the pool moves the level, up to the largest of the residuals kept.
+pub const FORECAST_SHIFT_MOST: f64 = 0.1;
+/// Least level: a quarter of the truths above would be no upper quantile.
+pub const FORECAST_LEVEL_LEAST: f64 = 0.75;
+/// Most: the largest of the residuals kept.
+pub const FORECAST_LEVEL_MOST: f64 = 0.995;
+/// What is left of the spread of residuals a bin later: half of it in 45 minutes.
+pub const FORECAST_SPREAD_DECAY: f64 = 0.8;
+/// The spread before the first residual, share of capacity.
+pub const FORECAST_SPREAD_FIRST: f64 = 0.02;
+/// Least spread: a load that stood still may move by this much unnoticed.
+pub const FORECAST_SPREAD_LEAST: f64 = 0.002;
+/// Truths this near to a forecast met it, share of capacity: half of a tenth of a point.
+pub const FORECAST_TIE: f64 = 0.0005;
+/// Members that are trained are trained again after this many bins: 6 hours.
+pub const FORECAST_RETRAIN_BINS: usize = 24;
+/// Cells of the LSTM: small, for a day gives it 84 examples. Not tuned.
+pub const LSTM_HIDDEN: usize = 16;
+/// Bins it sees: three hours.
+pub const LSTM_LAGS: usize = 12;
+/// Passes over the day: what 60 milliseconds on one core allow. Not tuned.
+pub const LSTM_EPOCHS: usize = 30;
+/// Learning rate of Adam, high for so few passes.
+pub const LSTM_RATE: f64 = 0.01;
+/// Seed of its first weights: the same history gives the same forecasts.
+pub const LSTM_SEED: u64 = 15;
+/// Static behaviour ends below this part of the failure rate at which it began: 15 % where that is 20 %.
+pub const FALLBACK_ENDS_AT: f64 = 0.75;
+/// Rounds in a row that must be so before it ends.
+pub const FALLBACK_QUIET_ROUNDS: u32 = 24;
 
 /// The policy of a pool. Times are whole seconds, shares are percent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

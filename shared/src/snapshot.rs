@@ -2,14 +2,17 @@
 //! not change is the same `Arc` in the next snapshot.
 //!
 //! * [`request`] - what a pod asks of us
+//! * [`cpu_memory`] - CPU and memory, as kube-scheduler counts them
 //! * [`what_if`] - assume a placement, and take it back
 
+pub mod cpu_memory;
 pub mod request;
 pub mod what_if;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use cpu_memory::CpuMemory;
 pub use request::{Phase, Request, Want};
 pub use what_if::{CannotAssume, Undo};
 
@@ -35,6 +38,14 @@ pub struct Node {
     pub mode: Mode,
     /// Its GPUs, by index.
     pub gpus: Vec<Gpu>,
+    /// CPU and memory that no pod on it asked for, where known.
+    pub free: Option<CpuMemory>,
+    /// Product name of its GPUs, where known.
+    pub model: Option<Arc<str>>,
+    /// The rack it stands in, where known.
+    pub rack: Option<Arc<str>>,
+    /// The load expected on it, where there is a forecast to act on.
+    pub outlook: Option<Outlook>,
     /// Rises with every change of this node, so that what was computed for it can be kept.
     pub version: u64,
 }
@@ -49,6 +60,10 @@ pub enum NodeState {
     /// Its agent is not there, or says that it is not ready.
     Away,
 }
+
+/// The load that a node is expected to stay under: the upper quantile of its forecast.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Outlook(u16);
 
 /// One GPU. Its layout changes only through methods, so that the mask kept beside it is never stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,10 +107,57 @@ impl Snapshot {
 }
 
 impl Node {
+    /// A node that takes pods of ours, of which nothing is known besides its GPUs.
+    #[must_use]
+    pub fn new(name: impl Into<String>, gpus: Vec<Gpu>) -> Self {
+        Self {
+            name: name.into(),
+            state: NodeState::Ready,
+            mode: Mode::Dynamic,
+            gpus,
+            free: None,
+            model: None,
+            rack: None,
+            outlook: None,
+            version: 0,
+        }
+    }
+
+    /// Whether pods have anything of its GPUs.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.gpus
+            .iter()
+            .any(|gpu| gpu.whole.is_some() || gpu.busy_mask != 0)
+    }
+
+    /// Whether its CPU and memory hold what a request asks of them; `None` where they are not known.
+    #[must_use]
+    pub fn has_besides(&self, request: &Request) -> Option<bool> {
+        self.free.map(|free| free.covers(request.besides))
+    }
+
     /// The GPU with this UUID.
     #[must_use]
     pub fn gpu(&self, uuid: &str) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.uuid == uuid)
+    }
+}
+
+impl Outlook {
+    /// The whole capacity of a node, in the unit of [`Outlook::milli`].
+    pub const WHOLE: u16 = 1_000;
+
+    /// From a share of capacity in thousandths; what is more than all counts as all.
+    #[must_use]
+    pub const fn of_milli(share: u16) -> Self {
+        Self(if share < Self::WHOLE { share } else { Self::WHOLE })
+    }
+
+    /// Share of capacity, thousandths.
+    #[must_use]
+    pub const fn milli(self) -> u16 {
+        self.0
     }
 }
 

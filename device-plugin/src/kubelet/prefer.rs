@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use shared::api::gpu_node::Health;
-use shared::api::gpu_pool::Mode;
 use shared::decide::place;
 use shared::decide::score::{Demand, Tables};
 use shared::mig::{Slice, Use};
 use shared::names::{self, Asked, DeviceId};
 use shared::policy::Policy;
-use shared::snapshot::{Gpu, Node, NodeState, Phase, Request, Want};
+use shared::snapshot::{Gpu, Node, Phase, Request, Want};
 
 use crate::inventory::State;
 use crate::pods::Facts;
@@ -65,7 +64,10 @@ pub fn by_cost(question: &Question, state: &State) -> Vec<String> {
         profile: Some(profile),
         count: 1,
     };
-    let request = Request { wants: vec![want] };
+    let request = Request {
+        wants: vec![want],
+        ..Request::default()
+    };
     while chosen.len() < question.size {
         let Some(best) = place::on_node(&node, &request, &tables) else {
             break;
@@ -120,13 +122,7 @@ fn node(state: &State) -> Node {
         }
         seen
     });
-    Node {
-        name: String::new(),
-        state: NodeState::Ready,
-        mode: Mode::Dynamic,
-        gpus: gpus.collect(),
-        version: 0,
-    }
+    Node::new(String::new(), gpus.collect())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Every baseline against the reference's table of MIG-100 (papers-traces.md 3.4), in runs short enough for a test.
 //!
 //! A short run is off by more than the policies differ, but all policies under one seed see the same requests: what
-//! one uses more than first fit is steady. That difference is compared. The full runs are in RESULTS.md; they
+//! one uses more than first fit is steady. That difference is compared. The full runs are in docs/benchmarks.md; they
 //! agree with the table within 0.006.
 
 use simulator::mig::engine::Length;

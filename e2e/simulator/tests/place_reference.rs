@@ -1,5 +1,5 @@
 //! Policies on openb against the authors' published figures (allocated GPUs at 100 % asked for), one seed each. The
-//! full runs of ten seeds are in RESULTS.md.
+//! full runs of ten seeds are in docs/benchmarks.md.
 
 use simulator::place::experiment::{Entry, Grid};
 use simulator::place::policy::{POLICIES, Policy, Ties};
@@ -7,7 +7,7 @@ use simulator::place::published::at_hundred;
 use simulator::place::trace::folder;
 
 /// How far one seed may be from the published mean of ten: chance and classic policies vary by half a point and
-/// more, see the standard deviations in RESULTS.md.
+/// more, see the standard deviations in docs/benchmarks.md.
 const TOLERANCE: f64 = 1.6;
 
 fn allocated(lists: &[&str], entries: Vec<Entry>) -> anyhow::Result<Vec<(String, Entry, f64)>> {

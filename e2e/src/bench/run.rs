@@ -1,5 +1,6 @@
 //! One run: a batch of pods, one kube-scheduler over it, and the rate at which they are bound.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -9,8 +10,11 @@ use cluster::Cluster;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher, watcher::Config};
 use serde_json::{Value, json};
+
+use shared::api::GpuPool;
 
 use crate::world::World;
 
@@ -32,77 +36,98 @@ impl Drop for Running {
     }
 }
 
-/// The stock scheduler.
-pub async fn stock(cluster: &Cluster, world: &World, pods: u32, percentage: Option<u32>) -> Result<f64> {
-    let name = percentage.map_or("bench-stock".to_owned(), |percent| {
-        format!("bench-stock-{percent}")
-    });
-    batch(cluster, world, pods, &name, percentage, None).await
+/// A scheduler to be measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Contender<'a> {
+    /// Name of its profile.
+    pub name: &'a str,
+    /// `percentageOfNodesToScore`; kube-scheduler's own choice where there is none.
+    pub percentage: Option<u32>,
+    /// Our program, where it is to be asked.
+    pub program: Option<&'a Path>,
+    /// Whether our program plans ahead and nominates.
+    pub nominates: bool,
 }
 
-/// The stock scheduler with our extender.
-pub async fn ours(cluster: &Cluster, world: &World, pods: u32, program: &Path) -> Result<f64> {
+/// Pods bound per second by one scheduler.
+pub async fn rate(cluster: &Cluster, world: &World, pods: u32, contender: Contender<'_>) -> Result<f64> {
+    let extender = match contender.program {
+        Some(program) => Some(extender(cluster, world, program, &contender).await?),
+        None => None,
+    };
+    batch(cluster, world, pods, &contender, extender.as_ref()).await
+}
+
+/// Our program, ready and leading.
+async fn extender(
+    cluster: &Cluster,
+    world: &World,
+    program: &Path,
+    contender: &Contender<'_>,
+) -> Result<Running> {
     if !program.exists() {
         bail!(
             "{} is not there; build it with cargo build --release -p scheduler-plugin",
             program.display()
         );
     }
+    let plans_for = if contender.nominates { contender.name } else { "" };
     let mut command = Command::new(program);
-    command.args([
-        "--extender-address",
-        EXTENDER,
-        "--admin-address",
-        ADMIN,
-        "--lease-namespace",
-        "default",
-    ]);
     command
+        .args(["--extender-address", EXTENDER, "--admin-address", ADMIN])
+        .args(["--lease-namespace", "default", "--nominate-for", plans_for])
         .env("KUBECONFIG", cluster.kubeconfig())
-        .env("RUST_LOG", "warn")
-        .env("POD_NAME", "bench");
-    let _extender = Running(
-        command
-            .stdout(log("migpool-scheduler")?)
-            .stderr(Stdio::inherit())
-            .spawn()?,
-    );
-    world
-        .until(120, "the extender has its first snapshot", async || {
-            Ok(if ready() {
-                Ok(())
-            } else {
-                Err(format!("http://{ADMIN}/readyz does not say 200"))
+        .env(
+            "RUST_LOG",
+            std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned()),
+        )
+        .env("POD_NAME", contender.name)
+        .stdout(log("migpool-scheduler")?)
+        .stderr(Stdio::inherit());
+    let running = Running(command.spawn()?);
+    for (path, says) in [("/readyz", "200 OK"), ("/metrics", "migpool_scheduler_leader 1")] {
+        world
+            .until(120, "the extender has its first snapshot and leads", async || {
+                Ok(if get(path).contains(says) {
+                    Ok(())
+                } else {
+                    Err(format!("http://{ADMIN}{path} does not say {says}"))
+                })
             })
-        })
-        .await?;
-    batch(cluster, world, pods, "bench-migpool", Some(100), Some(EXTENDER)).await
+            .await?;
+    }
+    Ok(running)
 }
 
-/// Whether the extender says that it is ready.
-fn ready() -> bool {
+/// A page of the extender's admin server with its head; empty while there is none.
+fn get(path: &str) -> String {
     use std::io::{Read as _, Write as _};
-    let ask = || -> std::io::Result<bool> {
+    let ask = || -> std::io::Result<String> {
         let mut stream = std::net::TcpStream::connect(ADMIN)?;
         stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        write!(stream, "GET /readyz HTTP/1.0\r\nHost: {ADMIN}\r\n\r\n")?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: {ADMIN}\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        Ok(answer.split(' ').nth(1) == Some("200"))
+        Ok(answer)
     };
-    ask().unwrap_or(false)
+    ask().unwrap_or_default()
 }
 
 /// Creates the pods, starts a kube-scheduler for them, and gives the rate from the first binding to the last.
+///
+/// Our program only observes while the pods are created, and begins to plan when the scheduler starts.
 async fn batch(
     cluster: &Cluster,
     world: &World,
     count: u32,
-    scheduler: &str,
-    percentage: Option<u32>,
-    extender: Option<&str>,
+    contender: &Contender<'_>,
+    extender: Option<&Running>,
 ) -> Result<f64> {
+    let scheduler = contender.name;
     eprintln!("{scheduler}: {count} pods ...");
+    if extender.is_some() {
+        set_mode(world, "Observe").await?;
+    }
     let api = world.pods();
     let create = |number: u32| {
         let (api, pod) = (api.clone(), pod(scheduler, number));
@@ -118,12 +143,8 @@ async fn batch(
         .try_for_each(async |_| Ok(()))
         .await
         .context("create pods")?;
-    let config = config(cluster, scheduler, percentage, extender)?;
+    let config = config(cluster, contender)?;
     let label = format!("bench={scheduler}");
-    let list = api.list(&ListParams::default().labels(&label)).await?;
-    let version = list.metadata.resource_version.unwrap_or_default();
-    let watch = WatchParams::default().labels(&label).timeout(290);
-    let mut events = std::pin::pin!(api.watch(&watch, &version).await?);
     let mut command = Command::new(cluster.binaries().kubernetes.join("kube-scheduler"));
     command
         .arg("--config")
@@ -136,24 +157,33 @@ async fn batch(
             .spawn()
             .context("start kube-scheduler")?,
     );
+    if contender.nominates {
+        set_mode(world, "Dynamic").await?;
+    }
     let started = Instant::now();
-    let mut bound = std::collections::BTreeSet::new();
+    let mut bound = BTreeSet::new();
     let (mut first, mut last) = (None, Instant::now());
+    let watched = Config::default().labels(&label);
+    let mut pods = std::pin::pin!(watcher(api.clone(), watched).touched_objects());
     while bound.len() < count as usize {
         let left = LIMIT.saturating_sub(started.elapsed());
-        let event = tokio::time::timeout(left, events.next()).await;
-        let Ok(Some(event)) = event else {
+        let Ok(Some(pod)) = tokio::time::timeout(left, pods.next()).await else {
             bail!("{} of {count} pods bound in {LIMIT:?}", bound.len())
         };
-        if let WatchEvent::Modified(pod) = event?
-            && is_bound(&pod)
-            && bound.insert(pod.name_any())
-        {
+        // a watch that was lost is opened again by itself
+        let Ok(pod) = pod else { continue };
+        if is_bound(&pod) && bound.insert(pod.name_any()) {
             last = Instant::now();
             first.get_or_insert(last);
         }
     }
     drop(running);
+    if contender.nominates {
+        let written = "migpool_scheduler_writes_total{object=\"nomination\",outcome=\"ok\"}";
+        let metrics = get("/metrics");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(written));
+        eprintln!("  nominations written: {}", count.unwrap_or(" 0").trim());
+    }
     let seconds = last.duration_since(first.unwrap_or(last)).as_secs_f64().max(1e-3);
     api.delete_collection(
         &DeleteParams::default().grace_period(0),
@@ -161,6 +191,17 @@ async fn batch(
     )
     .await?;
     Ok(f64::from(count - 1) / seconds)
+}
+
+/// Sets the mode of the default pool.
+async fn set_mode(world: &World, mode: &str) -> Result<()> {
+    let api: Api<GpuPool> = Api::all(world.client.clone());
+    let name = shared::names::DEFAULT_POOL;
+    let pool = json!({"apiVersion": "migpool.dev/v1alpha1", "kind": "GpuPool", "metadata": {"name": name},
+        "spec": {"mode": mode}});
+    let params = PatchParams::apply("migpool-bench").force();
+    api.patch(name, &params, &Patch::Apply(pool)).await?;
+    Ok(())
 }
 
 fn is_bound(pod: &Pod) -> bool {
@@ -185,16 +226,13 @@ fn pod(scheduler: &str, number: u32) -> Value {
 }
 
 /// The scheduler's config file, in JSON, which is YAML too.
-fn config(
-    cluster: &Cluster,
-    scheduler: &str,
-    percentage: Option<u32>,
-    extender: Option<&str>,
-) -> Result<PathBuf> {
-    let extenders: Vec<Value> = extender
-        .map(|address| {
+fn config(cluster: &Cluster, contender: &Contender<'_>) -> Result<PathBuf> {
+    let scheduler = contender.name;
+    let extenders: Vec<Value> = contender
+        .program
+        .map(|_| {
             json!({
-                "urlPrefix": format!("http://{address}"), "filterVerb": "filter", "prioritizeVerb": "prioritize",
+                "urlPrefix": format!("http://{EXTENDER}"), "filterVerb": "filter", "prioritizeVerb": "prioritize",
                 "bindVerb": "bind", "weight": 20, "httpTimeout": "5s", "nodeCacheCapable": true,
             })
         })
@@ -205,7 +243,7 @@ fn config(
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": cluster.kubeconfig(), "qps": 5000, "burst": 5000},
         "leaderElection": {"leaderElect": false},
-        "percentageOfNodesToScore": percentage,
+        "percentageOfNodesToScore": contender.percentage,
         "profiles": [{"schedulerName": scheduler}],
         "extenders": extenders,
     });

@@ -8,6 +8,7 @@ mod deaths;
 mod look;
 mod placement;
 mod process;
+mod replay;
 mod restarts;
 
 use std::future::Future;
@@ -44,6 +45,7 @@ fn main() {
         placement::a_pod_that_asks_for_several_slices_gets_them_on_one_gpu,
         placement::forty_pods_at_once_are_placed_legally,
         placement::sixty_random_steps_keep_the_counts_true_and_run_what_fits,
+        replay::sixty_arrivals_of_the_simulator_get_the_same_places,
         breakage::the_extender_stops_and_pods_wait,
         breakage::the_scheduler_dies_between_binding_and_status,
         restarts::a_kubelet_restart_leaves_pods_alone_and_brings_resources_back,

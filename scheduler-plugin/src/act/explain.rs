@@ -79,7 +79,7 @@ fn asks(index: &Index) -> Vec<(PodRef, Ask)> {
     let waits = |pod: &&PodPart| pod.unschedulable && pod.node.is_none() && !pod.deleting && pod.asks();
     index.read(|books| {
         let pods = books.pods.values().filter(waits);
-        pods.map(|pod| (pod.pod.clone(), (pod.request.clone(), pod.node_selector.clone())))
+        pods.map(|pod| (pod.pod.clone(), (pod.request.clone(), pod.rules.selector.clone())))
             .collect()
     })
 }

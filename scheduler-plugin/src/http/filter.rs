@@ -14,12 +14,14 @@ use shared::names;
 use shared::policy::HAIR_COST;
 use shared::snapshot::{Request, Snapshot};
 
+use super::node_names::NodeNames;
 use super::wire::{ExtenderArgs, ExtenderFilterResult, Nodes};
-use crate::index::{Earlier, Index, View};
+use crate::index::holding::Earlier;
+use crate::index::{Index, View};
 use crate::metrics::Outcome;
-use crate::watch::pods::{PodPart, has_soft_preferences};
+use crate::watch::pods::PodPart;
 
-/// How often a decision is made anew when another took the place first.
+/// How often a decision is made anew when room comes free between finding none and saying why.
 const ATTEMPTS: u32 = 4;
 
 /// An answer, and how it counts.
@@ -35,7 +37,7 @@ pub struct Answer {
 
 /// The nodes that kube-scheduler leaves to choose from.
 enum Asked {
-    Names(Vec<String>),
+    Names(NodeNames),
     Whole(Vec<Node>),
 }
 
@@ -60,38 +62,41 @@ pub fn filter(index: &Index, pod: &k8s_openapi::api::core::v1::Pod, args: Extend
         return Answer::error(unavailable.to_string(), unavailable.code());
     }
     match asked {
-        Asked::Names(names) => place(index, &part, request, has_soft_preferences(pod), names),
+        Asked::Names(names) => place(index, &part, request, names),
         Asked::Whole(nodes) => simulate(index, &part, request, nodes),
     }
 }
 
-fn place(index: &Index, part: &PodPart, request: &Request, soft: bool, names: Vec<String>) -> Answer {
-    if let Earlier::On(node) = index.begin_filter(&part.pod) {
-        return if names.contains(&node) {
-            Answer::names(vec![node])
-        } else {
+fn place(index: &Index, part: &PodPart, request: &Request, names: NodeNames) -> Answer {
+    match index.begin_filter(&part.pod, request, &names) {
+        Earlier::Nothing => {}
+        Earlier::Planned(node) => return Answer::one(&node),
+        Earlier::On(node) if names.contains(&node) => return Answer::one(&node),
+        Earlier::On(node) => {
             let sentence =
                 format!("an earlier bind to node {node} is not settled yet; it will be tried again");
-            Answer::failed(names, &sentence, true, "UnderWay")
-        };
+            return Answer::failed(&names, &sentence, true, "UnderWay");
+        }
     }
     if let Some(node) = index.inherit(part, request, &names) {
-        return Answer::names(vec![node]);
+        return Answer::one(&node);
+    }
+    if part.rules.soft {
+        let view = index.view();
+        if let Ok(ranking) = rank(&view.snapshot, request, names.iter(), &view.tables) {
+            return Answer::names(names_of(&ranking, HAIR_COST).iter().collect());
+        }
     }
     for _ in 0..ATTEMPTS {
+        if let Some(held) = index.hold_best(&part.pod, request, &names) {
+            tracing::debug!(pod = %part.pod, node = held.node, place = %held.placements, "held");
+            return Answer::one(&held.node);
+        }
         let view = index.view();
-        let ranking = match rank(&view.snapshot, request, &names, &view.tables) {
-            Ok(ranking) => ranking,
-            Err(refusal) => return Answer::refused(names, &refusal),
-        };
-        if soft {
-            return Answer::names(names_of(&ranking, HAIR_COST));
+        if let Err(refusal) = rank(&view.snapshot, request, names.iter(), &view.tables) {
+            return Answer::refused(&names, &refusal);
         }
-        let Some(best) = ranking.best() else { break };
-        if let Some(placements) = index.reserve(&part.pod, request, &best.node.name) {
-            tracing::debug!(pod = %part.pod, node = best.node.name, place = %placements, "held");
-            return Answer::names(vec![best.node.name.clone()]);
-        }
+        // room has come free since
     }
     Answer::error(
         "the pool changes faster than it can be decided on; it will be tried again".to_owned(),
@@ -174,7 +179,7 @@ fn promises(node: &Node, request: &Request) -> bool {
 }
 
 impl Asked {
-    fn names(&self) -> Vec<String> {
+    fn names(&self) -> NodeNames {
         match self {
             Self::Names(names) => names.clone(),
             Self::Whole(nodes) => nodes
@@ -205,7 +210,11 @@ impl Answer {
         }
     }
 
-    fn names(names: Vec<String>) -> Self {
+    fn one(node: &str) -> Self {
+        Self::names([node].into_iter().collect())
+    }
+
+    fn names(names: NodeNames) -> Self {
         let result = ExtenderFilterResult {
             node_names: Some(names),
             ..ExtenderFilterResult::default()
@@ -217,13 +226,13 @@ impl Answer {
         }
     }
 
-    fn refused(names: Vec<String>, refusal: &Refusal) -> Self {
+    fn refused(names: &NodeNames, refusal: &Refusal) -> Self {
         Self::failed(names, &refusal.to_string(), refusal.may_pass(), refusal.code())
     }
 
     /// No node will ever do.
     fn never(asked: &Asked, sentence: &str, reason: &'static str) -> Self {
-        let mut answer = Self::failed(asked.names(), sentence, false, reason);
+        let mut answer = Self::failed(&asked.names(), sentence, false, reason);
         if let Asked::Whole(_) = asked {
             answer.result.node_names = None;
             answer.result.nodes = Some(Nodes {
@@ -233,13 +242,13 @@ impl Answer {
         answer
     }
 
-    fn failed(names: Vec<String>, sentence: &str, may_pass: bool, reason: &'static str) -> Self {
+    fn failed(names: &NodeNames, sentence: &str, may_pass: bool, reason: &'static str) -> Self {
         let each: BTreeMap<String, String> = names
-            .into_iter()
-            .map(|name| (name, sentence.to_owned()))
+            .iter()
+            .map(|name| (name.to_owned(), sentence.to_owned()))
             .collect();
         let mut result = ExtenderFilterResult {
-            node_names: Some(Vec::new()),
+            node_names: Some(NodeNames::default()),
             ..ExtenderFilterResult::default()
         };
         if may_pass {

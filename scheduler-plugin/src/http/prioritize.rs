@@ -15,7 +15,8 @@ use crate::watch::pods::PodPart;
 pub fn prioritize(index: &Index, pod: &Pod, args: ExtenderArgs) -> (Vec<HostPriority>, Outcome) {
     let whole = args.nodes.and_then(|nodes| nodes.items).unwrap_or_default();
     let whole = whole.into_iter().filter_map(|node| node.metadata.name);
-    let names: Vec<String> = args.node_names.into_iter().flatten().chain(whole).collect();
+    let names = args.node_names.unwrap_or_default();
+    let names: Vec<String> = names.iter().map(str::to_owned).chain(whole).collect();
     let part = PodPart::of(pod);
     let (ranked, outcome) = match part.request {
         Ok(request) if request.is_empty() => (Vec::new(), Outcome::Passed),

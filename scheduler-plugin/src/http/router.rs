@@ -13,6 +13,8 @@ use k8s_openapi::api::core::v1::Pod;
 use tracing::Instrument as _;
 
 use super::body::{self, BadBody};
+use super::node_names::NodeNames;
+use super::pace::pace;
 use super::wire::{ExtenderArgs, ExtenderBindingArgs};
 use super::{bind, filter, prioritize};
 use crate::clock::Clock;
@@ -58,11 +60,14 @@ async fn on_filter(State(extender): State<Extender>, request: Request<Body>) -> 
     };
     let span = tracing::info_span!("filter", pod = %name(&pod), node = tracing::field::Empty);
     let answer = span.in_scope(|| filter::filter(&extender.index, &pod, args));
-    if let Some([node]) = answer.result.node_names.as_deref() {
+    if let Some(node) = answer.result.node_names.as_ref().and_then(NodeNames::only) {
         span.record("node", node);
     }
     let response = Json(&answer.result).into_response();
     extender.count(Verb::Filter, answer.outcome, answer.reason, start);
+    if answer.outcome == Outcome::Placed {
+        pace(&extender.index).await;
+    }
     response
 }
 

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::{Deserialize, Serialize};
 
+use super::node_names::NodeNames;
+
 /// Highest score an extender gives.
 pub const MAX_PRIORITY: i64 = 10;
 
@@ -23,7 +25,7 @@ pub struct ExtenderArgs {
     pub nodes: Option<Nodes>,
     /// Names of the nodes that passed so far.
     #[serde(rename = "NodeNames", alias = "nodeNames", alias = "nodenames")]
-    pub node_names: Option<Vec<String>>,
+    pub node_names: Option<NodeNames>,
 }
 
 /// A NodeList as it is marshalled inside the extender's types: `items` may be null.
@@ -49,7 +51,7 @@ pub struct ExtenderFilterResult {
         alias = "nodenames",
         skip_serializing_if = "Option::is_none"
     )]
-    pub node_names: Option<Vec<String>>,
+    pub node_names: Option<NodeNames>,
     /// Nodes that failed -> why; preemption may help them.
     #[serde(
         rename = "FailedNodes",
@@ -128,7 +130,7 @@ mod tests {
             nodes: Some(Nodes {
                 items: Some(Vec::new()),
             }),
-            node_names: Some(vec!["a".into()]),
+            node_names: Some(["a"].into_iter().collect()),
             failed_nodes: BTreeMap::from([("b".into(), "no".into())]),
             failed_and_unresolvable_nodes: BTreeMap::from([("c".into(), "never".into())]),
             error: "e".into(),
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(args, ExtenderArgs::default());
         let args: ExtenderArgs =
             serde_json::from_str(r#"{"pod":{"metadata":{"name":"p"}},"nodenames":["a"]}"#).unwrap();
-        assert_eq!(args.node_names, Some(vec!["a".to_owned()]));
+        assert_eq!(args.node_names, Some(["a"].into_iter().collect()));
         assert_eq!(args.pod.unwrap().metadata.name.as_deref(), Some("p"));
         let bind: ExtenderBindingArgs =
             serde_json::from_str(r#"{"podName":"p","podNamespace":"ns","podUID":"u","node":"n","x":1}"#)

@@ -13,6 +13,7 @@ use shared::snapshot::{Node, Request, Snapshot};
 
 use super::Index;
 use super::books::Books;
+use super::fresh::Without;
 use super::reservations::{Reservation, State};
 use crate::watch::pods::PodPart;
 use crate::writer::PodRef;
@@ -126,7 +127,7 @@ impl Index {
     /// [`BindRefusal`]; nothing is held for the pod then that was not before.
     pub fn begin_bind(&self, pod: &PodRef, node: &str) -> Result<Step<'_>, BindRefusal> {
         let mut books = self.books();
-        let tables = books.tables(self.clock.steady());
+        let tables = books.tables();
         let Some(known) = books.pods.get(&pod.uid) else {
             return Ok(Step::LookUp);
         };
@@ -219,7 +220,10 @@ fn pick(
         node: node.to_owned(),
         asked: request.in_words(),
     };
-    let built = books.built(node, Some(&pod.uid)).ok_or_else(no_room)?.node;
+    let built = books
+        .built(node, Without::Pod(&pod.uid))
+        .ok_or_else(no_room)?
+        .node;
     // where only idle slices may be given, the one held may be gone by now
     let cuts = built.mode != Mode::Static;
     let best = on_node(&built, request, tables);

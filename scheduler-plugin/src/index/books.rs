@@ -1,20 +1,22 @@
-//! Everything the index knows, and the snapshot made of it. Only what changed is made again: each change marks its
-//! node, and the next reader gets those nodes rebuilt.
+//! Everything the index knows: what the watches told, and what is reserved. Each change marks its node as stale;
+//! [`super::fresh`] makes the snapshot of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serve::watch::Change;
-use shared::api::gpu_pool::Mode;
-use shared::decide::score::{Demand, Tables};
+use shared::decide::place::Standings;
+use shared::decide::score::{Demand, Stock, Tables};
 use shared::mig::Board;
-use shared::policy::{self, Policy};
-use shared::snapshot::{Node, Snapshot};
+use shared::policy::Policy;
+use shared::snapshot::Snapshot;
 
-use super::build::{Built, Known};
 use super::legacies::Legacies;
+use super::nominations::Nominations;
+use super::queue::Queue;
 use super::reservations::{Reservation, Reservations, State};
+use super::usage::Usage;
 use crate::watch::gpu_nodes::GpuNodePart;
 use crate::watch::gpu_pools::PoolPart;
 use crate::watch::nodes::NodePart;
@@ -31,18 +33,24 @@ pub struct Books {
     pub reservations: Reservations,
     /// What refused pods leave to their replacements.
     pub legacies: Legacies,
+    /// How nominations ended.
+    pub nominations: Nominations,
+    /// Pods that wait for a node.
+    pub queue: Queue,
     pub(super) nodes: BTreeMap<String, NodePart>,
-    gpu_nodes: BTreeMap<String, (GpuNodePart, Vec<Arc<Board>>)>,
-    pods_on: BTreeMap<String, BTreeSet<String>>,
-    boards: Vec<Arc<Board>>,
-    demand: Demand,
-    snapshot: Snapshot,
-    drift: BTreeMap<String, usize>,
-    tables: Arc<Tables>,
-    tables_made: Option<Duration>,
-    tables_stale: bool,
-    stale: BTreeSet<String>,
-    version: u64,
+    pub(super) gpu_nodes: BTreeMap<String, (GpuNodePart, Vec<Arc<Board>>)>,
+    pub(super) pods_on: BTreeMap<String, BTreeSet<String>>,
+    pub(super) usage: Usage,
+    pub(super) stock: Stock,
+    pub(super) boards: Vec<Arc<Board>>,
+    pub(super) demand: Demand,
+    pub(super) snapshot: Snapshot,
+    pub(super) standings: Standings,
+    pub(super) drift: BTreeMap<String, usize>,
+    pub(super) tables: Arc<Tables>,
+    pub(super) tables_stale: bool,
+    pub(super) stale: BTreeSet<String>,
+    pub(super) version: u64,
 }
 
 impl Books {
@@ -61,6 +69,12 @@ impl Books {
     pub fn pool_of(&self, node: &str) -> Option<&PoolPart> {
         let node = self.nodes.get(node)?;
         self.pools.values().find(|pool| node.has_labels(&pool.selector))
+    }
+
+    /// How many nodes there are, with GPUs or without.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
     }
 
     /// The labels of a node.
@@ -132,7 +146,7 @@ impl Books {
         }
         let board = Arc::new(board.clone());
         self.boards.push(Arc::clone(&board));
-        self.tables_made = None;
+        self.tables_stale = true;
         board
     }
 
@@ -160,7 +174,7 @@ impl Books {
             Change::Delete(pool) => drop(self.pools.remove(&pool.name)),
         }
         if rules(&self.pools) != before {
-            self.tables_made = None;
+            self.tables_stale = true;
             self.mark_all();
         }
     }
@@ -172,8 +186,11 @@ impl Books {
                 self.mark_all();
                 let before = std::mem::take(&mut self.pods);
                 self.pods_on.clear();
+                self.usage = Usage::default();
+                // the order of the list breaks ties, as it does for kube-scheduler
                 all.sort_by_key(|pod| pod.created);
                 for pod in all {
+                    self.account(&pod);
                     if !pod.matters() {
                         self.release(&pod.pod.uid);
                         continue;
@@ -183,9 +200,10 @@ impl Books {
                     }
                     self.put_pod(pod, now);
                 }
+                let pods = &self.pods;
+                self.queue.keep(|uid| pods.contains_key(uid));
                 // a list may be a moment older than our own last write
                 let ttl = Duration::from_secs(self.policy().reservation_seconds.into());
-                let pods = &self.pods;
                 self.reservations.remove_if(|held| {
                     !pods.contains_key(&held.pod.uid) && now.saturating_sub(held.since) > ttl
                 });
@@ -194,15 +212,20 @@ impl Books {
                 if !self.pods.contains_key(&pod.pod.uid) {
                     self.count_arrival(&pod);
                 }
+                self.account(&pod);
                 self.forget_pod(&pod.pod.uid);
                 if pod.matters() {
                     self.put_pod(pod, now);
                 } else {
+                    self.queue.leave(&pod.pod.uid);
                     self.release(&pod.pod.uid);
                 }
             }
             Change::Delete(pod) => {
+                self.close_account(&pod.pod.uid);
                 self.forget_pod(&pod.pod.uid);
+                self.queue.leave(&pod.pod.uid);
+                self.nominations.forget(&pod.pod.uid);
                 self.legacies.forget(&pod.pod.uid);
                 // what a refused pod leaves outlives it
                 let left = self
@@ -228,11 +251,16 @@ impl Books {
             }
             self.stale.insert(node.clone());
             self.pods_on.entry(node).or_default().insert(uid.clone());
-        } else if pod.deleting
+            self.queue.leave(&uid);
+            self.pods.insert(uid, pod);
+            return;
+        }
+        self.queue.enter(&uid);
+        if pod.deleting
             && self
                 .reservations
                 .get(&uid)
-                .is_some_and(|held| held.state == State::Tentative)
+                .is_some_and(|held| held.state == State::Tentative || held.state.is_hint())
         {
             self.release(&uid);
         }
@@ -255,12 +283,9 @@ impl Books {
     fn count_arrival(&mut self, pod: &PodPart) {
         let Ok(request) = &pod.request else { return };
         let half_life = f64::from(self.policy().demand_half_life_minutes) * 60.0;
-        for (profile, count) in request.distinct() {
-            if let Some(profile) = profile {
-                self.demand.record(profile, count, pod.created as f64, half_life);
-                self.tables_stale = true;
-            }
-        }
+        let models = self.models_of(pod);
+        self.demand.arrive(request, models, pod.created as f64, half_life);
+        self.tables_stale |= self.tables.is_behind(&self.demand);
     }
 
     /// Holds places for a pod in place of what was held for it.
@@ -285,93 +310,12 @@ impl Books {
         for held in &gone {
             tracing::info!(pod = %held.pod, node = held.node, state = held.state.code(), "reservation expired");
             self.stale.insert(held.node.clone());
-        }
-        self.tidy_legacies();
-        gone.len()
-    }
-
-    /// A node as it would be without one pod's reservation; `None` where it has no GPUs of ours.
-    #[must_use]
-    pub fn built(&self, name: &str, without: Option<&str>) -> Option<Built> {
-        let (gpus, boards) = self.gpu_nodes.get(name)?;
-        let node = self.nodes.get(name)?;
-        let mode = match self.pool_of(name) {
-            Some(pool) => pool.mode,
-            None if self.pools.is_empty() => Mode::default(),
-            None => return None,
-        };
-        let uids = self.pods_on.get(name).into_iter().flatten();
-        let known = Known {
-            node,
-            gpus,
-            boards,
-            mode,
-            pods: uids.filter_map(|uid| self.pods.get(uid)).collect(),
-            reservations: self
-                .reservations
-                .on(name)
-                .filter(|held| Some(held.pod.uid.as_str()) != without)
-                .collect(),
-            forgiven: without.and_then(|uid| self.legacies.of_heir(uid)),
-            version: self.version,
-        };
-        Some(known.build())
-    }
-
-    /// Rebuilds what changed and gives the snapshot and the cost tables.
-    pub fn refresh(&mut self, now: Duration) -> (Snapshot, Arc<Tables>) {
-        for name in std::mem::take(&mut self.stale) {
-            self.version += 1;
-            match self.built(&name, None) {
-                Some(Built { node, drift }) => {
-                    self.drift.insert(name.clone(), drift);
-                    self.put_node(name, node);
-                }
-                None => {
-                    self.drift.remove(&name);
-                    self.snapshot.nodes.remove(name.as_str());
-                }
+            if held.state.is_hint() {
+                self.nominations.rest(&held.pod.uid, now);
             }
         }
-        self.refresh_tables(now);
-        (self.snapshot.clone(), Arc::clone(&self.tables))
-    }
-
-    fn put_node(&mut self, name: String, node: Node) {
-        match self.snapshot.nodes.get_mut(name.as_str()) {
-            Some(known) => *known = Arc::new(node),
-            None => drop(self.snapshot.nodes.insert(name.into(), Arc::new(node))),
-        }
-    }
-
-    fn refresh_tables(&mut self, now: Duration) {
-        let rest = Duration::from_secs(policy::TABLES_REFRESH_SECONDS);
-        let due = match self.tables_made {
-            None => true,
-            Some(made) => self.tables_stale && now.saturating_sub(made) >= rest,
-        };
-        if due {
-            self.tables = Arc::new(Tables::new(&self.boards, &self.demand, &self.policy()));
-            self.tables_made = Some(now);
-            self.tables_stale = false;
-        }
-    }
-
-    /// The cost tables; they know every board that a node has.
-    pub fn tables(&mut self, now: Duration) -> Arc<Tables> {
-        self.refresh_tables(now);
-        Arc::clone(&self.tables)
-    }
-
-    /// Whether the snapshot or the tables are behind what is known.
-    #[must_use]
-    pub fn has_news(&self) -> bool {
-        !self.stale.is_empty() || self.tables_stale || self.tables_made.is_none()
-    }
-
-    fn mark_all(&mut self) {
-        self.stale.extend(self.gpu_nodes.keys().cloned());
-        self.stale
-            .extend(self.snapshot.nodes.keys().map(ToString::to_string));
+        self.nominations.tidy(now);
+        self.tidy_legacies();
+        gone.len()
     }
 }

@@ -8,9 +8,10 @@ use shared::api::gpu_node::{GpuStatus, Health, Holder};
 use shared::api::gpu_pool::Mode;
 use shared::mig::{Board, Profile, Slice, Use};
 use shared::names::{DeviceId, Placements};
-use shared::snapshot::{Gpu, Node, NodeState, Owner};
+use shared::snapshot::{CpuMemory, Gpu, Node, NodeState, Owner};
 
 use super::reservations::Reservation;
+use super::usage::take_whole;
 use crate::watch::gpu_nodes::{GpuNodePart, Serves};
 use crate::watch::nodes::NodePart;
 use crate::watch::pods::PodPart;
@@ -30,6 +31,12 @@ pub struct Known<'a> {
     pub pods: Vec<&'a PodPart>,
     /// What is reserved on it.
     pub reservations: Vec<&'a Reservation>,
+    /// CPU and memory that nobody has, where known.
+    pub free: Option<CpuMemory>,
+    /// Whole GPUs that pods were promised: whose, and how many.
+    pub whole: Vec<(Owner, u32)>,
+    /// The label that names its rack.
+    pub rack_label: &'a str,
     /// A refused pod whose places the pod in question was given: what the agent still counts as its is free.
     pub forgiven: Option<&'a PodRef>,
     /// Version of the result.
@@ -54,13 +61,13 @@ impl Known<'_> {
             let Some(placements) = pod.holds() else { continue };
             let (held, contradicted) = self.held(pod, placements);
             drift += contradicted;
-            hold(&mut gpus, held, &owner(&pod.pod));
+            hold(&mut gpus, held, &pod.pod.owner());
         }
         for reservation in &self.reservations {
             hold(
                 &mut gpus,
                 reservation.placements.places().into_iter().collect(),
-                &owner(&reservation.pod),
+                &reservation.pod.owner(),
             );
         }
         let mode = if self.gpus.serves == Serves::AsAsked {
@@ -68,13 +75,22 @@ impl Known<'_> {
         } else {
             Mode::Static
         };
-        let node = Node {
-            name: self.gpus.name.clone(),
+        let mut node = Node {
             state: self.state(),
             mode,
-            gpus,
+            free: self.free,
+            model: self.gpus.model().map(Arc::from),
+            rack: self
+                .node
+                .labels
+                .get(self.rack_label)
+                .map(|rack| rack.as_str().into()),
             version: self.version,
+            ..Node::new(self.gpus.name.clone(), gpus)
         };
+        for (owner, count) in &self.whole {
+            take_whole(&mut node, owner, *count);
+        }
         Built { node, drift }
     }
 
@@ -205,14 +221,6 @@ impl Known<'_> {
                 .collect()
         };
         self.gpus.gpus.iter().flat_map(of_gpu).collect()
-    }
-}
-
-fn owner(pod: &PodRef) -> Owner {
-    Owner {
-        namespace: pod.namespace.clone(),
-        pod: pod.name.clone(),
-        uid: pod.uid.clone(),
     }
 }
 

@@ -12,7 +12,9 @@ use shared::snapshot::{NodeState, Request};
 use super::Index;
 use super::binding::{snapshot_of, takes_all};
 use super::books::Books;
+use super::fresh::Without;
 use super::reservations::{Reservation, State};
+use crate::http::node_names::NodeNames;
 use crate::watch::pods::PodPart;
 use crate::writer::PodRef;
 
@@ -115,7 +117,7 @@ impl Index {
     }
     /// Holds for a pod the place that a refused pod of the same controller left, if one is on a node among `names`
     /// and still right. Gives the node.
-    pub fn inherit(&self, part: &PodPart, request: &Request, names: &[String]) -> Option<String> {
+    pub fn inherit(&self, part: &PodPart, request: &Request, names: &NodeNames) -> Option<String> {
         let controller = part.controller.as_ref()?;
         let mut books = self.books();
         let refused: Vec<String> = books
@@ -144,7 +146,7 @@ impl Index {
                 .heirs
                 .insert(part.pod.uid.clone(), left.pod.clone());
             let built = books
-                .built(&left.node, Some(&part.pod.uid))
+                .built(&left.node, Without::Pod(&part.pod.uid))
                 .map(|built| built.node);
             let right = built
                 .filter(|node| node.state == NodeState::Ready)
@@ -240,7 +242,7 @@ mod tests {
         index.pods(Change::Apply(heir.clone()));
         let request = heir.request.clone().unwrap();
         assert_eq!(
-            index.inherit(&heir, &request, &["a".to_owned()]),
+            index.inherit(&heir, &request, &["a"].into_iter().collect()),
             Some("a".to_owned())
         );
         // the refused pod shows once more, being deleted
@@ -259,7 +261,10 @@ mod tests {
         second_refused["status"] = json!({"phase": "Failed", "reason": "UnexpectedAdmissionError"});
         index.pods(Change::Apply(part(&second_refused)));
         let second = part(&pod("second"));
-        assert_eq!(index.inherit(&second, &request, &["a".to_owned()]), None);
+        assert_eq!(
+            index.inherit(&second, &request, &["a"].into_iter().collect()),
+            None
+        );
     }
 
     #[test]
@@ -286,17 +291,23 @@ mod tests {
         stranger["metadata"]["ownerReferences"][0]["uid"] = json!("another");
         let stranger = part(&stranger);
         let request = stranger.request.clone().unwrap();
-        assert_eq!(index.inherit(&stranger, &request, &["a".to_owned()]), None);
+        assert_eq!(
+            index.inherit(&stranger, &request, &["a"].into_iter().collect()),
+            None
+        );
         let mut larger = pod("new");
         larger["spec"]["containers"][0]["resources"]["limits"] = json!({"nvidia.com/mig-3g.40gb": "1"});
         let larger = part(&larger);
         let request = larger.request.clone().unwrap();
-        assert_eq!(index.inherit(&larger, &request, &["a".to_owned()]), None);
+        assert_eq!(
+            index.inherit(&larger, &request, &["a"].into_iter().collect()),
+            None
+        );
         assert_eq!(
             index.inherit(
                 &part(&pod("new")),
                 &part(&pod("new")).request.unwrap(),
-                &["b".to_owned()]
+                &["b"].into_iter().collect()
             ),
             None
         );

@@ -26,6 +26,11 @@ pub struct Reservation {
 /// How sure a reservation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
+    /// The leader planned it; the nomination is not written yet. Gives way to a pod that kube-scheduler has come to,
+    /// and expires.
+    Planned,
+    /// The nomination is written, and kube-scheduler has not come to the pod yet. Gives way and expires as well.
+    Nominated,
     /// Filter answered with the node; nothing is written. Expires.
     Tentative,
     /// The Binding is on its way.
@@ -41,7 +46,9 @@ pub enum State {
 
 impl State {
     /// All states.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
+        Self::Planned,
+        Self::Nominated,
         Self::Tentative,
         Self::Binding,
         Self::Unknown,
@@ -53,12 +60,20 @@ impl State {
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
+            Self::Planned => "planned",
+            Self::Nominated => "nominated",
             Self::Tentative => "tentative",
             Self::Binding => "binding",
             Self::Unknown => "unknown",
             Self::Left => "left",
             Self::Bound => "bound",
         }
+    }
+
+    /// Whether it is only a hint, behind a nomination.
+    #[must_use]
+    pub const fn is_hint(self) -> bool {
+        matches!(self, Self::Planned | Self::Nominated)
     }
 }
 
@@ -67,6 +82,7 @@ impl State {
 pub struct Reservations {
     by_uid: BTreeMap<String, Reservation>,
     on: BTreeMap<String, BTreeSet<String>>,
+    counts: BTreeMap<State, usize>,
 }
 
 impl Reservations {
@@ -85,13 +101,15 @@ impl Reservations {
             .filter_map(|uid| self.by_uid.get(uid))
     }
 
+    /// All hints, by UID.
+    pub fn hints(&self) -> impl Iterator<Item = &Reservation> {
+        self.by_uid.values().filter(|held| held.state.is_hint())
+    }
+
     /// How many are in a state.
     #[must_use]
     pub fn count(&self, state: State) -> usize {
-        self.by_uid
-            .values()
-            .filter(|reservation| reservation.state == state)
-            .count()
+        self.counts.get(&state).copied().unwrap_or(0)
     }
 
     /// Holds places for a pod; what was held for it before is free and returned.
@@ -102,6 +120,7 @@ impl Reservations {
             .entry(reservation.node.clone())
             .or_default()
             .insert(uid.clone());
+        *self.counts.entry(reservation.state).or_default() += 1;
         self.by_uid.insert(uid, reservation);
         before
     }
@@ -109,6 +128,7 @@ impl Reservations {
     /// Frees what is held for a pod.
     pub fn remove(&mut self, uid: &str) -> Option<Reservation> {
         let gone = self.by_uid.remove(uid)?;
+        self.uncount(gone.state);
         if let Some(uids) = self.on.get_mut(&gone.node) {
             uids.remove(uid);
             if uids.is_empty() {
@@ -121,15 +141,23 @@ impl Reservations {
     /// Changes the state of a pod's reservation, if it has one.
     pub fn set_state(&mut self, uid: &str, state: State, now: Duration) {
         if let Some(reservation) = self.by_uid.get_mut(uid) {
-            reservation.state = state;
+            let before = std::mem::replace(&mut reservation.state, state);
             reservation.since = now;
+            self.uncount(before);
+            *self.counts.entry(state).or_default() += 1;
         }
     }
 
-    /// Frees the tentative, the unknown and the left ones that are older than `ttl`.
+    fn uncount(&mut self, state: State) {
+        if let Some(count) = self.counts.get_mut(&state) {
+            *count -= 1;
+        }
+    }
+
+    /// Frees those that nobody confirmed and that are older than `ttl`.
     pub fn expire(&mut self, now: Duration, ttl: Duration) -> Vec<Reservation> {
         self.remove_if(|reservation| {
-            matches!(reservation.state, State::Tentative | State::Unknown | State::Left)
+            !matches!(reservation.state, State::Binding | State::Bound)
                 && now.saturating_sub(reservation.since) > ttl
         })
     }
@@ -187,7 +215,16 @@ mod tests {
             .into_iter()
             .map(|held| held.state)
             .collect();
-        assert_eq!(gone, [State::Left, State::Tentative, State::Unknown]);
+        assert_eq!(
+            gone,
+            [
+                State::Left,
+                State::Nominated,
+                State::Planned,
+                State::Tentative,
+                State::Unknown
+            ]
+        );
         assert_eq!((all.count(State::Binding), all.count(State::Bound)), (1, 1));
     }
 }

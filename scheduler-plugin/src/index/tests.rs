@@ -8,11 +8,15 @@ use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 use shared::api::gpu_node::BoardStatus;
-use shared::decide::place::rank;
 use shared::mig::Board;
 
+use shared::names::Placements;
+use shared::snapshot::Node;
+
 use super::binding::Step;
+use super::holding::{Earlier, Held};
 use super::*;
+use crate::http::node_names::NodeNames;
 
 const PROFILES: [&str; 5] = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb"];
 
@@ -57,7 +61,7 @@ fn on_node(pod: &Value, node: &str, placement: &str) -> Value {
     pod
 }
 
-fn with_nodes(index: &Index, nodes: u32, gpus: u32) -> Vec<String> {
+fn with_nodes(index: &Index, nodes: u32, gpus: u32) -> NodeNames {
     let names: Vec<String> = (0..nodes).map(|at| format!("n{at}")).collect();
     let node = |name: &String| NodePart {
         name: name.clone(),
@@ -67,7 +71,13 @@ fn with_nodes(index: &Index, nodes: u32, gpus: u32) -> Vec<String> {
     index.gpu_nodes(Change::Reset(
         names.iter().map(|name| gpu_node(name, gpus)).collect(),
     ));
-    names
+    names.iter().collect()
+}
+
+/// Filter's first step, with the first node offered.
+fn filter(index: &Index, pod: &Value) -> Earlier {
+    let known = part(pod);
+    index.begin_filter(&known.pod, &known.request.unwrap(), &["n0"].into_iter().collect())
 }
 
 /// What a history has given to whom, by its own account.
@@ -111,15 +121,12 @@ fn no_history_of_filters_binds_failures_and_deletions_gives_a_place_twice() {
                     let chosen = waiting[at].clone();
                     let known = part(&chosen);
                     let request = known.request.clone().unwrap();
-                    if index.begin_filter(&known.pod) != Earlier::Nothing {
+                    if index.begin_filter(&known.pod, &request, &names) != Earlier::Nothing {
                         continue;
                     }
-                    let view = index.view();
-                    let Ok(ranking) = rank(&view.snapshot, &request, &names, &view.tables) else {
+                    let Some(Held { node, .. }) = index.hold_best(&known.pod, &request, &names) else {
                         continue;
                     };
-                    let node = ranking.best().unwrap().node.name.clone();
-                    index.reserve(&known.pod, &request, &node).unwrap();
                     // sometimes kube-scheduler never comes back
                     if random.random_bool(0.2) {
                         continue;
@@ -201,8 +208,9 @@ fn an_unchanged_node_is_the_same_value_in_the_next_view() {
     with_nodes(&index, 3, 1);
     let before = index.view();
     let new = pod("p", "1g.10gb");
+    let known = part(&new);
     index
-        .reserve(&part(&new).pod, &part(&new).request.unwrap(), "n1")
+        .hold_best(&known.pod, &known.request.unwrap(), &["n1"].into_iter().collect())
         .unwrap();
     let after = index.view();
     let same = |name: &str| Arc::ptr_eq(&before.snapshot.nodes[name], &after.snapshot.nodes[name]);
@@ -229,7 +237,7 @@ fn a_binding_that_was_dropped_is_unknown_and_goes_to_the_same_place_again() {
     assert_eq!(under_way, "UnderWay");
     drop(sending);
     assert_eq!(index.reservations()[&State::Unknown], 1);
-    assert_eq!(index.begin_filter(&part(&new).pod), Earlier::On("n0".into()));
+    assert_eq!(filter(&index, &new), Earlier::On("n0".into()));
     let Ok(Step::Send(sending)) = index.begin_bind(&part(&new).pod, "n0") else {
         panic!()
     };
@@ -237,7 +245,7 @@ fn a_binding_that_was_dropped_is_unknown_and_goes_to_the_same_place_again() {
     drop(sending);
     seconds.fetch_add(61, Ordering::SeqCst);
     index.expire();
-    assert_eq!(index.begin_filter(&part(&new).pod), Earlier::Nothing);
+    assert_eq!(filter(&index, &new), Earlier::Nothing);
 }
 
 #[test]

@@ -76,6 +76,13 @@ impl GpuNodePart {
             gpus: status.gpus,
         }
     }
+
+    /// Product name of its GPUs; that of the first where they differ.
+    #[must_use]
+    pub fn model(&self) -> Option<&str> {
+        let model = self.gpus.first().map(|gpu| gpu.model.as_str());
+        model.filter(|model| !model.is_empty())
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! What a Pod tells: what it asks of us, which node it is on, and which places it holds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use shared::names::{self, BadName, Placements};
-use shared::snapshot::Request;
 use shared::snapshot::request::BadRequest;
+use shared::snapshot::{CpuMemory, Request};
 
+use super::nominated::Nominated;
+use super::rules::NodeRules;
 use crate::writer::PodRef;
 
 /// `status.reason` of a pod that the kubelet refused because a device it was promised was not there.
@@ -23,6 +25,8 @@ pub struct PodPart {
     pub created: i64,
     /// What it asks of us.
     pub request: Result<Request, BadRequest>,
+    /// CPU and memory it asks of its node.
+    pub besides: CpuMemory,
     /// Where it is.
     pub node: Option<String>,
     /// The placement written on it.
@@ -35,8 +39,16 @@ pub struct PodPart {
     pub deleting: bool,
     /// kube-scheduler found no node for it.
     pub unschedulable: bool,
-    /// Labels that its node must have.
-    pub node_selector: BTreeMap<String, String>,
+    /// Which nodes it may go to, as far as labels and taints tell.
+    pub rules: NodeRules,
+    /// Its priority.
+    pub priority: i32,
+    /// The scheduler that it waits for.
+    pub scheduler: String,
+    /// It waits for somebody to open its scheduling gates.
+    pub gated: bool,
+    /// The node it is nominated to.
+    pub nominated: Option<Nominated>,
     /// UID of the controller that owns it.
     pub controller: Option<String>,
     /// The kubelet refused it, and a controller will make another.
@@ -56,9 +68,8 @@ impl PodPart {
             .annotations
             .as_ref()
             .and_then(|all| all.get(names::ANNOTATION_PLACEMENT));
-        let node = pod
-            .spec
-            .as_ref()
+        let spec = pod.spec.as_ref();
+        let node = spec
             .and_then(|spec| spec.node_name.clone())
             .filter(|node| !node.is_empty());
         let mut owners = meta.owner_references.iter().flatten();
@@ -87,17 +98,20 @@ impl PodPart {
                 .as_ref()
                 .map_or(0, |created| created.0.as_second()),
             request: Request::of_pod(pod),
+            besides: CpuMemory::of_pod(pod),
             node,
             placement: annotation.map(|text| text.parse()),
             started: started(pod),
             ended: matches!(phase, "Succeeded" | "Failed"),
             deleting: meta.deletion_timestamp.is_some(),
             unschedulable,
-            node_selector: pod
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.node_selector.clone())
+            rules: NodeRules::of(pod),
+            priority: spec.and_then(|spec| spec.priority).unwrap_or_default(),
+            scheduler: spec
+                .and_then(|spec| spec.scheduler_name.clone())
                 .unwrap_or_default(),
+            gated: spec.is_some_and(|spec| spec.scheduling_gates.iter().flatten().next().is_some()),
+            nominated: Nominated::of(pod),
             refused_and_replaceable: phase == "Failed"
                 && reason == Some(ADMISSION_ERROR)
                 && controller.is_some(),
@@ -109,6 +123,13 @@ impl PodPart {
     #[must_use]
     pub fn asks(&self) -> bool {
         self.request.as_ref().map_or(true, |request| !request.is_empty())
+    }
+
+    /// Whether it asks for whole GPUs.
+    #[must_use]
+    pub fn asks_whole_gpus(&self) -> bool {
+        let wants = self.request.as_ref().map(|request| &request.wants);
+        wants.is_ok_and(|wants| wants.iter().any(|want| want.profile.is_none()))
     }
 
     /// Whether the books need it: it asks something of us, says that it holds something, or waits for a node (so
@@ -139,44 +160,6 @@ fn started(pod: &Pod) -> BTreeSet<String> {
         .chain(status.init_container_statuses.iter().flatten());
     let given = all.filter(|container| container.container_id.as_ref().is_some_and(|id| !id.is_empty()));
     given.map(|container| container.name.clone()).collect()
-}
-
-/// Whether a pod says which of several nodes it likes better: then it is for kube-scheduler to weigh that, so it
-/// gets more than one node to weigh.
-#[must_use]
-pub fn has_soft_preferences(pod: &Pod) -> bool {
-    let Some(spec) = &pod.spec else { return false };
-    let affinity = spec.affinity.as_ref();
-    let preferred = affinity.is_some_and(|affinity| {
-        let some = |count: Option<usize>| count.is_some_and(|count| count > 0);
-        let node = affinity.node_affinity.as_ref();
-        let near = affinity.pod_affinity.as_ref();
-        let far = affinity.pod_anti_affinity.as_ref();
-        some(node.and_then(|node| {
-            Some(
-                node.preferred_during_scheduling_ignored_during_execution
-                    .as_ref()?
-                    .len(),
-            )
-        })) || some(near.and_then(|near| {
-            Some(
-                near.preferred_during_scheduling_ignored_during_execution
-                    .as_ref()?
-                    .len(),
-            )
-        })) || some(far.and_then(|far| {
-            Some(
-                far.preferred_during_scheduling_ignored_during_execution
-                    .as_ref()?
-                    .len(),
-            )
-        }))
-    });
-    let spread = spec.topology_spread_constraints.iter().flatten();
-    preferred
-        || spread
-            .into_iter()
-            .any(|constraint| constraint.when_unsatisfiable == "ScheduleAnyway")
 }
 
 #[cfg(test)]

@@ -145,6 +145,12 @@ async fn answer(State(server): State<ApiServer>, request: Request) -> Response {
     };
     match (&parts.method, target.sub.as_deref()) {
         (&Method::POST, Some("binding")) => bind(&server, &target, &body).await,
+        (&Method::PATCH, Some("status")) if target.plural == "pods" => {
+            let mut pairs = query.split('&');
+            let manager = pairs.find_map(|pair| pair.strip_prefix("fieldManager="));
+            let patch = serde_json::from_slice(&body).unwrap_or_default();
+            server.with(|store| store.nominate(&target.key(), &patch, manager.unwrap_or_default()))
+        }
         (&Method::GET, _) if query.contains("watch=true") => watch_from(&server, &target, &query),
         (method, _) => server.with(|store| store.answer(method, &target, &body)),
     }

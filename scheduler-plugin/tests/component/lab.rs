@@ -72,6 +72,7 @@ impl Lab {
             extender_address: Some(([127, 0, 0, 1], 0).into()),
             admin_address: Some(([127, 0, 0, 1], 0).into()),
             write_timeout_seconds: Some(write_timeout.parse().unwrap()),
+            nominate_from_nodes: Some(0),
             ..Flags::default()
         };
         let settings = Settings::new(flags, identity).unwrap();

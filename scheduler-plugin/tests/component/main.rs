@@ -9,8 +9,10 @@
 
 mod api_server;
 mod binding;
+mod cpu;
 mod lab;
 mod leader;
+mod nominating;
 mod recovery;
 mod reports;
 mod wire;

@@ -172,29 +172,31 @@ impl Workload {
     /// What these pods tell of those to come. `capacity` is what there is of each model, thousandths of GPUs.
     #[must_use]
     pub fn of<'a>(pods: impl IntoIterator<Item = &'a Ask>, capacity: &[u64]) -> Self {
+        Self::of_weighted(pods.into_iter().map(|ask| (*ask, 1.0)), capacity)
+    }
+
+    /// The same where some pods tell more than others.
+    #[must_use]
+    pub fn of_weighted(pods: impl IntoIterator<Item = (Ask, f64)>, capacity: &[u64]) -> Self {
         let mut counts = BTreeMap::<Ask, f64>::new();
-        let (mut cpu, mut gpu) = (0, 0);
+        let (mut cpu, mut gpu) = (0.0, 0.0);
         let mut pinned = vec![0.0; capacity.len()];
-        for ask in pods {
+        for (ask, weight) in pods {
             // memory plays no part in what a fragment is
-            *counts
-                .entry(Ask {
-                    memory_mib: 0,
-                    ..*ask
-                })
-                .or_default() += 1.0;
+            *counts.entry(Ask { memory_mib: 0, ..ask }).or_default() += weight;
             if ask.gpus == 0 {
                 continue;
             }
-            cpu += ask.cpu_milli;
-            gpu += ask.gpu_milli();
+            cpu += weight * ask.cpu_milli as f64;
+            gpu += weight * ask.gpu_milli() as f64;
             let allowed = |model: &usize| ask.models >> model & 1 == 1;
             let total: u64 = (0..capacity.len())
                 .filter(allowed)
                 .map(|model| capacity[model])
                 .sum();
             for model in (0..capacity.len()).filter(allowed) {
-                pinned[model] += ask.gpu_milli() as f64 * capacity[model] as f64 / total.max(1) as f64;
+                pinned[model] +=
+                    weight * ask.gpu_milli() as f64 * capacity[model] as f64 / total.max(1) as f64;
             }
         }
         let mut shares = BTreeMap::<u32, f64>::new();
@@ -215,7 +217,7 @@ impl Workload {
         }
         Self {
             typical,
-            cpu_per_gpu: cpu as f64 / gpu.max(1) as f64,
+            cpu_per_gpu: if gpu > 0.0 { cpu / gpu } else { 0.0 },
             pressure: pinned
                 .iter()
                 .zip(capacity)
@@ -288,7 +290,7 @@ impl Workload {
         };
         let cost = |gpus: &Gpus| {
             let after = room.after(ask, gpus);
-            let left = 0.5 * after.cpu_milli as f64 / 1e3 / CORES
+            let left = 0.5 * (after.cpu_milli as f64 / 1e3).min(CORES) / CORES
                 + 0.5 * after.gpu_milli() as f64 / f64::from(WHOLE) / GPUS;
             let milli = self.fragment(&after) - fragment
                 + weights.tight * f64::from(WHOLE) * left

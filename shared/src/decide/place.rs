@@ -1,10 +1,22 @@
 //! Where a pod goes. Every candidate is ranked by what it costs the pool, in an order without ties: cost, then
-//! how much must be cut, then node name, GPU index and the highest start.
+//! how much must be cut, then node name, GPU index and the highest start. A rank is a function of the node, what is
+//! needed and the tables.
+//!
+//! * `needs` - what of a request a rank depends on
+//! * `terms` - whole GPUs, stranded CPU, racks and the forecast: what a node costs beyond the windows of slices
+//! * `combine` - several slices for one pod
+//! * [`Standings`] - ranks kept from one decision to the next
 
 mod combine;
+mod needs;
+mod standings;
+mod terms;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+
+use needs::Needs;
+pub use standings::Standings;
 
 use super::reason::{Reason, Refusal};
 use super::score::{Cost, Tables};
@@ -25,7 +37,7 @@ pub struct Chosen {
 }
 
 /// Where a placement stands among others of the same request: less is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// What it costs the pool.
     pub cost: Cost,
@@ -87,14 +99,14 @@ pub fn rank<'a, N: AsRef<str>>(
     candidates: impl IntoIterator<Item = N>,
     tables: &Tables,
 ) -> Result<Ranking<'a>, Refusal> {
-    let items = combine::items(request);
+    let needs = Needs::of(request);
     let mut found = Vec::new();
     let mut refused: Vec<&'a str> = Vec::new();
     for name in candidates {
         let Some(node) = snapshot.nodes.get(name.as_ref()) else {
             continue;
         };
-        match rank_on(node, &items, tables) {
+        match rank_on(node, &needs, tables) {
             Some(rank) => found.push(Candidate { node, rank }),
             None => refused.push(&node.name),
         }
@@ -111,23 +123,19 @@ pub fn rank<'a, N: AsRef<str>>(
 /// The best placement of a request on one node, if it has room.
 #[must_use]
 pub fn on_node(node: &Node, request: &Request, tables: &Tables) -> Option<Chosen> {
-    let (places, rank) = match combine::items(request).as_slice() {
-        [] => (Vec::new(), Rank { cost: 0, cuts: 0 }),
+    let needs = Needs::of(request);
+    let (places, rank) = match needs.items.as_slice() {
+        [] => (Vec::new(), Rank::default()),
         [Some(profile)] => {
             let (rank, gpu, start) = single(node, *profile, tables)?;
-            (
-                vec![DeviceId::new(
-                    node.gpus[gpu].uuid.clone(),
-                    Place::new(*profile, start),
-                )],
-                rank,
-            )
+            let place = Place::new(*profile, start);
+            (vec![DeviceId::new(node.gpus[gpu].uuid.clone(), place)], rank)
         }
-        items => combine::search(node, items, tables)?,
+        _ => combine::search(node, &needs, tables)?,
     };
     Some(Chosen {
         placements: request.assign(&places),
-        rank,
+        rank: with_terms(rank, node, &needs, tables)?,
     })
 }
 
@@ -150,12 +158,24 @@ pub fn explain(snapshot: &Snapshot, request: &Request, offered: impl Fn(&str) ->
     }
 }
 
-fn rank_on(node: &Node, items: &[Option<Profile>], tables: &Tables) -> Option<Rank> {
-    match items {
-        [] => Some(Rank { cost: 0, cuts: 0 }),
-        [Some(profile)] => single(node, *profile, tables).map(|(rank, _, _)| rank),
-        items => combine::search(node, items, tables).map(|(_, rank)| rank),
+fn rank_on(node: &Node, needs: &Needs, tables: &Tables) -> Option<Rank> {
+    let rank = match needs.items.as_slice() {
+        [] => Rank::default(),
+        [Some(profile)] => single(node, *profile, tables)?.0,
+        _ => combine::search(node, needs, tables)?.1,
+    };
+    with_terms(rank, node, needs, tables)
+}
+
+/// The rank of the slices with the terms of the node.
+fn with_terms(slices: Rank, node: &Node, needs: &Needs, tables: &Tables) -> Option<Rank> {
+    if needs.items.is_empty() {
+        return Some(slices);
     }
+    Some(Rank {
+        cost: slices.cost + terms::of(node, needs, tables)?,
+        ..slices
+    })
 }
 
 /// The best GPU and start for one slice on a node.
@@ -179,21 +199,24 @@ fn best_on(gpu: &Gpu, profile: Profile, mode: Mode, tables: &Tables) -> Option<(
     let table = tables.of(board)?;
     let at = board.profiles.iter().position(|row| row.profile == profile)?;
     let row = &board.profiles[at];
+    let pressure = table.pressure(at);
     let rank = |cost, start| {
         let idle = gpu
             .layout()
             .at(Place::new(profile, start))
             .is_some_and(|slice| slice.used == Use::Idle);
         Rank {
-            cost,
+            cost: cost + pressure,
             cuts: u32::from(!idle),
         }
     };
     // one look-up serves where the mask tells all: nothing idle to prefer, and no limit besides the windows
     if gpu.all_busy() && mode != Mode::Static && table.window_is_all(at) {
-        return table
-            .best(at, gpu.busy_mask())
-            .map(|(cost, start)| (Rank { cost, cuts: 1 }, start));
+        let best = table.best(at, gpu.busy_mask());
+        return best.map(|(cost, start)| {
+            let cost = cost + pressure;
+            (Rank { cost, cuts: 1 }, start)
+        });
     }
     let busy = gpu.layout().busy();
     let priced = busy.offered(board, profile).into_iter().map(|place| {

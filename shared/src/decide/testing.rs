@@ -2,22 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::api::gpu_pool::Mode;
-use crate::mig::Board;
-use crate::snapshot::{Gpu, Node, NodeState, Owner, Snapshot};
+use super::score::{Demand, Tables};
+use crate::mig::{Board, Profile};
+use crate::policy::Policy;
+use crate::snapshot::{Gpu, Node, Owner, Phase, Request, Snapshot, Want};
 
 /// A ready node with `gpus` empty GPUs of a board of the catalogue; a GPU without MIG where it is not there.
 #[must_use]
 pub fn node(name: &str, board: &str, gpus: u32) -> Node {
     let board = Board::named(board).map(|board| Arc::new(board.clone()));
     let gpus = (0..gpus).map(|index| Gpu::new(gpu_uuid(name, index), index, board.clone()));
-    Node {
-        name: name.to_owned(),
-        state: NodeState::Ready,
-        mode: Mode::Dynamic,
-        gpus: gpus.collect(),
-        version: 0,
-    }
+    Node::new(name, gpus.collect())
 }
 
 /// A snapshot of nodes.
@@ -45,4 +40,25 @@ pub fn owner(pod: &str) -> Owner {
         pod: pod.to_owned(),
         uid: format!("uid-{pod}"),
     }
+}
+
+/// A pod of one container that asks for so many slices of a profile; a whole GPU where that is `None`.
+#[must_use]
+pub fn asks(profile: Option<Profile>, count: u32) -> Request {
+    Request {
+        wants: vec![Want {
+            container: "main".to_owned(),
+            phase: Phase::Main,
+            profile,
+            count,
+        }],
+        ..Request::default()
+    }
+}
+
+/// The cost tables of a snapshot before any arrival was seen.
+#[must_use]
+pub fn tables(snapshot: &Snapshot) -> Tables {
+    let boards: Vec<Arc<Board>> = snapshot.gpus().filter_map(|(_, gpu)| gpu.board.clone()).collect();
+    Tables::new(&boards, &Demand::default(), &Policy::default())
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use super::CpuMemory;
 use crate::mig::Profile;
 use crate::names::{self, Asked, DeviceId, Placements};
 
@@ -13,6 +14,9 @@ use crate::names::{self, Asked, DeviceId, Placements};
 pub struct Request {
     /// In the order in which the kubelet admits containers: init containers and sidecars as written, then the rest.
     pub wants: Vec<Want>,
+    /// CPU and memory that it asks besides. Kube-scheduler sees to it that they are there; to us they tell which
+    /// nodes would be left with GPUs and no CPU to use them.
+    pub besides: CpuMemory,
 }
 
 /// What one container asks of us, of one resource.
@@ -86,7 +90,10 @@ impl Request {
         for container in &spec.containers {
             read(container, Phase::Main, &mut wants)?;
         }
-        Ok(Self { wants })
+        Ok(Self {
+            wants,
+            besides: CpuMemory::of_pod(pod),
+        })
     }
 
     /// Whether the pod asks nothing of ours.

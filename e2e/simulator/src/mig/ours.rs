@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use shared::api::gpu_pool::Mode;
 use shared::decide::place::{on_node, rank};
 use shared::decide::repair::{Repair, Rules, Seat as Moves, one_move};
 use shared::decide::score::{Demand, Tables};
 use shared::names::{DeviceId, Placements};
 use shared::policy::MOVES_FROM_SLICES;
 use shared::policy::Policy;
-use shared::snapshot::{Gpu, Node, NodeState, Owner, Phase, Request, Snapshot, Want};
+use shared::snapshot::{Gpu, Node, Owner, Phase, Request, Snapshot, Want};
 
 use super::engine::{Fleet, Moved, Outcome, Seat};
 use super::shapes::Shapes;
@@ -18,9 +17,6 @@ use super::shapes::Shapes;
 /// What one mean lifetime is on the virtual clock, seconds. The half-life of the demand mix is counted against it:
 /// an hour makes the default of six hours six lifetimes.
 pub const LIFETIME_SECONDS: f64 = 3_600.0;
-/// How often the tables follow the mix, seconds. In production it is ten; here tables are the dearest step, and the
-/// mix moves over lifetimes.
-const TABLES_EVERY_SECONDS: f64 = 180.0;
 /// GPUs in a node.
 const GPUS_PER_NODE: usize = 4;
 /// The one container of every pod.
@@ -56,7 +52,6 @@ pub struct OurFleet<'a> {
     seats: Vec<Option<(usize, DeviceId)>>,
     demand: Demand,
     tables: Tables,
-    tables_of: f64,
 }
 
 impl<'a> OurFleet<'a> {
@@ -70,13 +65,7 @@ impl<'a> OurFleet<'a> {
                 let index = u32::try_from(gpu - first).unwrap_or_default();
                 Gpu::new(uuid(gpu), index, Some(Arc::clone(&shapes.board)))
             });
-            let node = Node {
-                name: name.clone(),
-                state: NodeState::Ready,
-                mode: Mode::Dynamic,
-                gpus: gpus.collect(),
-                version: 0,
-            };
+            let node = Node::new(name.clone(), gpus.collect());
             (name.as_str().into(), Arc::new(node))
         };
         let request = |profile| Request {
@@ -86,6 +75,7 @@ impl<'a> OurFleet<'a> {
                 profile: Some(profile),
                 count: 1,
             }],
+            ..Request::default()
         };
         let demand = Demand::default();
         Self {
@@ -99,7 +89,6 @@ impl<'a> OurFleet<'a> {
             requests: shapes.each().map(|shape| request(shape.profile)).collect(),
             seats: Vec::new(),
             demand,
-            tables_of: 0.0,
         }
     }
 
@@ -114,8 +103,7 @@ impl<'a> OurFleet<'a> {
         let half_life = f64::from(self.policy.demand_half_life_minutes) * 60.0;
         self.demand
             .record(self.shapes.shape(class).profile, 1, seconds, half_life);
-        if seconds >= self.tables_of + TABLES_EVERY_SECONDS {
-            self.tables_of = seconds;
+        if self.tables.is_behind(&self.demand) {
             self.tables = Tables::new([&self.shapes.board], &self.demand, &self.policy);
         }
     }

@@ -141,7 +141,8 @@ impl Policy {
 }
 
 /// The mix of a steady load; of one that switches, the mean, in which each mix counts by how many requests it sends.
-fn mean_mix(pattern: &Pattern) -> Mix {
+#[must_use]
+pub fn mean_mix(pattern: &Pattern) -> Mix {
     match pattern {
         Pattern::Steady(mix) => *mix,
         Pattern::Switching { mixes, .. } => {

@@ -90,6 +90,9 @@ impl Case {
             mode: Mode::Dynamic,
             pods: pods.iter().collect(),
             reservations: reservations.iter().collect(),
+            free: None,
+            whole: Vec::new(),
+            rack_label: shared::names::LABEL_RACK,
             version: 1,
         };
         known.build()

@@ -172,6 +172,10 @@ fn soft_preferences_are_those_that_kube_scheduler_scores() {
             false,
         ),
     ] {
-        assert_eq!(has_soft_preferences(&pod(json!({"spec": spec}))), soft, "{name}");
+        assert_eq!(
+            PodPart::of(&pod(json!({"spec": spec}))).rules.soft,
+            soft,
+            "{name}"
+        );
     }
 }

@@ -109,6 +109,35 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Writes `status.nominatedNodeName` as the API server does: who wrote it is noted, and a pod that is bound
+    /// refuses it.
+    pub fn nominate(&mut self, key: &str, patch: &Value, manager: &str) -> Response {
+        let Some(pod) = self.objects.get(&("pods".to_owned(), key.to_owned())) else {
+            return status(404, format!("pods {key:?} not found"));
+        };
+        let mut pod = pod.clone();
+        let uid = &patch["metadata"]["uid"];
+        if !uid.is_null() && *uid != pod["metadata"]["uid"] {
+            return status(409, format!("Precondition failed: UID in precondition: {uid}"));
+        }
+        if pod["spec"]["nodeName"]
+            .as_str()
+            .is_some_and(|node| !node.is_empty())
+        {
+            return status(
+                422,
+                format!("pods {key:?} is invalid: nominatedNodeName cannot be set on a bound pod"),
+            );
+        }
+        pod["status"]["nominatedNodeName"] = patch["status"]["nominatedNodeName"].clone();
+        pod["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Update", "subresource": "status",
+            "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {"f:nominatedNodeName": {}}}}]);
+        self.put("pods", pod.clone());
+        Json(pod).into_response()
+    }
+}
+
 fn key(object: &Value) -> String {
     let meta = &object["metadata"];
     let name = meta["name"].as_str().unwrap_or_default();

@@ -3,44 +3,29 @@
 
 use std::cmp::Reverse;
 
-use super::{Rank, best_on, takes_work};
+use super::needs::Needs;
+use super::{Rank, best_on};
 use crate::api::gpu_pool::Mode;
 use crate::decide::score::{Cost, Tables};
 use crate::mig::layout::window;
 use crate::mig::{Place, Profile, Use};
 use crate::names::DeviceId;
-use crate::snapshot::{Gpu, Node, NodeState, Owner, Request};
+use crate::snapshot::{Gpu, Node, NodeState, Owner};
 
 /// Steps after which a search settles for what it has: a request of a few slices takes far fewer, and a pod
 /// that asks for hundreds must not hold up the others.
 const MAX_STEPS: u32 = 20_000;
 
-/// The slices of a request one by one, largest first.
-pub(super) fn items(request: &Request) -> Vec<Option<Profile>> {
-    let times = |(profile, count): (Option<Profile>, u32)| std::iter::repeat_n(profile, count as usize);
-    request.distinct().into_iter().flat_map(times).collect()
-}
-
-/// Places for all items on a node: first on each GPU alone, then over all of them.
-pub(super) fn search(
-    node: &Node,
-    items: &[Option<Profile>],
-    tables: &Tables,
-) -> Option<(Vec<DeviceId>, Rank)> {
+/// Places for all slices on a node: first on each GPU alone, then over all of them. Whole GPUs are the kubelet's to
+/// choose: they are priced by `terms`, which also sees that they are there.
+pub(super) fn search(node: &Node, needs: &Needs, tables: &Tables) -> Option<(Vec<DeviceId>, Rank)> {
     if node.state != NodeState::Ready {
         return None;
     }
-    // whole GPUs are the kubelet's to choose: they only have to be there
-    let whole = items.iter().filter(|item| item.is_none()).count();
-    let free = node
-        .gpus
-        .iter()
-        .filter(|gpu| gpu.board.is_none() && gpu.whole.is_none() && takes_work(gpu))
-        .count();
-    if whole > free {
-        return None;
+    let slices: Vec<Profile> = needs.slices().collect();
+    if slices.is_empty() {
+        return Some((Vec::new(), Rank::default()));
     }
-    let slices: Vec<Profile> = items.iter().filter_map(|item| *item).collect();
     let on_one = node.gpus.iter().filter_map(|gpu| {
         let mut search = Search {
             mode: node.mode,
@@ -140,18 +125,21 @@ impl Search<'_> {
 
 /// What one slice costs on a GPU as it is.
 fn step(gpu: &Gpu, place: Place, tables: &Tables) -> Cost {
-    let row = gpu.board.as_deref().and_then(|board| board.row(place.profile));
-    let table = gpu.board.as_ref().and_then(|board| tables.of(board));
-    match (table, row) {
-        (Some(table), Some(row)) => table.cost(gpu.busy_mask(), window(row.size, place.start)),
-        _ => Cost::MAX / 4,
-    }
+    let priced = gpu.board.as_ref().and_then(|board| {
+        let at = board
+            .profiles
+            .iter()
+            .position(|row| row.profile == place.profile)?;
+        let (table, row) = (tables.of(board)?, &board.profiles[at]);
+        Some(table.cost(gpu.busy_mask(), window(row.size, place.start)) + table.pressure(at))
+    });
+    priced.unwrap_or(Cost::MAX / 4)
 }
 
 /// What all the places cost together, in the order they were found.
 fn price(node: &Node, places: &[DeviceId], tables: &Tables) -> Rank {
     let mut gpus = node.gpus.clone();
-    let mut rank = Rank { cost: 0, cuts: 0 };
+    let mut rank = Rank::default();
     for device in places {
         let Some(gpu) = gpus.iter_mut().find(|gpu| gpu.uuid == device.gpu) else {
             continue;

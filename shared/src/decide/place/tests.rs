@@ -6,11 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::decide::check::{Fault, check};
-use crate::decide::score::Demand;
-use crate::decide::testing::{cluster, gpu_uuid, node, owner};
+use crate::decide::testing::{cluster, gpu_uuid, node, owner, tables};
 use crate::mig::layout::enumerate;
 use crate::mig::{Board, Slice};
-use crate::policy::Policy;
 use crate::snapshot::{Phase, Want};
 
 fn request(wants: &[(&str, u32)]) -> Request {
@@ -22,12 +20,8 @@ fn request(wants: &[(&str, u32)]) -> Request {
     };
     Request {
         wants: wants.iter().enumerate().map(want).collect(),
+        ..Request::default()
     }
-}
-
-fn tables(snapshot: &Snapshot) -> Tables {
-    let boards: Vec<Arc<Board>> = snapshot.gpus().filter_map(|(_, gpu)| gpu.board.clone()).collect();
-    Tables::new(&boards, &Demand::default(), &Policy::default())
 }
 
 fn names(snapshot: &Snapshot) -> Vec<String> {

@@ -1,14 +1,10 @@
 //! Repair: what is moved, what never is, and an oracle that tries every move.
 
-use std::sync::Arc;
-
 use proptest::prelude::*;
 
 use super::*;
-use crate::decide::score::Demand;
-use crate::decide::testing::{cluster, gpu_uuid, node, owner};
+use crate::decide::testing::{cluster, gpu_uuid, node, owner, tables};
 use crate::mig::layout::enumerate;
-use crate::policy::Policy;
 
 const BOARD: &str = "H100-80GB";
 
@@ -25,11 +21,6 @@ fn used(gpus: &[&[&str]]) -> Snapshot {
         }
     }
     cluster([node])
-}
-
-fn tables(snapshot: &Snapshot) -> Tables {
-    let boards: Vec<Arc<Board>> = snapshot.gpus().filter_map(|(_, gpu)| gpu.board.clone()).collect();
-    Tables::new(&boards, &Demand::default(), &Policy::default())
 }
 
 fn repair(snapshot: &Snapshot, profile: &str) -> Option<Repair> {
