@@ -1,6 +1,6 @@
 # Verbs only; each is one line into cargo or hack/.
 .DEFAULT_GOAL := help
-.PHONY: help build test verify generate bench demo cluster-up cluster-down clean
+.PHONY: help build test verify generate bench bench-paper bench-check demo cluster-up cluster-down clean
 
 help: ## Print this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -19,6 +19,12 @@ generate: ## Write the custom resource definitions and manifests/install.yaml an
 
 bench: ## Print the tables of performance
 	hack/bench.sh
+
+bench-paper: ## Run every benchmark of the decisions and write docs/benchmarks.md anew (SEEDS=20; 10 minutes)
+	hack/bench-paper.sh
+
+bench-check: ## Hold short runs of them against ranges, a line each
+	hack/bench-check.sh
 
 demo: ## Show it at work on a real local cluster
 	hack/demo.sh

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOGS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "test-logs"
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+LOGS = TARGET / "test-logs"
 TIERS = {1: "pure", 2: "components", 3: "real cluster"}
 LIMIT_S = {1: 900, 2: 1200, 3: 3000}
 RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
+RANGES = re.compile(r"^bench-check: (\d+) of (\d+) in range")
 
 
 @dataclass
@@ -59,6 +61,8 @@ def test_programs():
         programs.append(Program(f"{package}{inner}", tier, [message["executable"], "--show-output"], folder))
     documentation = ["cargo", "test", "--workspace", "--doc", "--quiet", "--", "--show-output"]
     programs.append(Program("documentation", 1, documentation, ROOT))
+    ranges = [sys.executable, "hack/bench_ranges.py", str(TARGET / "debug" / "migpool-sim")]
+    programs.append(Program("benchmark ranges", 1, ranges, ROOT))
     return sorted(programs, key=lambda program: (program.tier, program.name))
 
 
@@ -79,6 +83,9 @@ def run(program, count):
             out.flush()
             if found := RESULT.match(line):
                 results.append([int(number) for number in found.groups()])
+            elif found := RANGES.match(line):
+                # all figures together are one test
+                results.append([int(found[1] == found[2]), int(found[1] != found[2]), 0])
             elif line.startswith("skipped:"):
                 skipped.append(line.removeprefix("skipped:").strip())
             elif program.tier == 3 and line.startswith("test ") and " ... " in line:
