@@ -9,7 +9,7 @@
     reason = "a bench ends where it goes wrong"
 )]
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::hint::black_box;
 use std::io::Read as _;
 use std::path::Path;
@@ -32,7 +32,7 @@ use shared::api::gpu_node::{BoardStatus, GpuStatus, Health, SliceStatus};
 use shared::decide::forecast::history::Reading;
 use shared::decide::forecast::pool::Pool;
 use shared::decide::forecast::series::Series;
-use shared::decide::place::{on_node, rank};
+use shared::decide::place::{explain, on_node, rank};
 use shared::mig::{Board, Layout, Place, Slice, Use};
 use shared::policy::{HAIR_COST, Policy};
 
@@ -171,9 +171,8 @@ fn measure(sizes: &[u32], limit: Duration, decisions: usize) -> bool {
                     index.hold_best(&large.pod, request, &names).is_none(),
                     "8 whole GPUs fit somewhere"
                 );
-                let view = index.view();
-                let refusal =
-                    rank(&view.snapshot, request, names.iter(), &view.tables).expect_err("a refusal");
+                let offered: HashSet<&str> = names.iter().collect();
+                let refusal = explain(&index.view().snapshot, request, |node| offered.contains(node));
                 black_box(refusal.to_string())
             });
         }

@@ -3,7 +3,7 @@
 //! cleared when the plan changes. What kube-scheduler or a person nominated stays as it is.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,8 +90,8 @@ impl Nominate {
     pub async fn turn(&mut self) -> usize {
         let mut waiting = self.index.waiting(&self.schedulers);
         waiting.sort_by_key(|one| (Reverse(one.pending.priority), one.pending.turn));
-        self.written
-            .retain(|uid, _| waiting.iter().any(|one| one.pod.uid == *uid));
+        let uids: BTreeSet<&str> = waiting.iter().map(|one| one.pod.uid.as_str()).collect();
+        self.written.retain(|uid, _| uids.contains(uid.as_str()));
         self.plan(&waiting);
         let writes = self.due(&waiting);
         self.index.planning(false);
@@ -122,24 +122,20 @@ impl Nominate {
         let view = self.index.view();
         self.planner.follow(&view.snapshot);
         let plan = self.places(&fresh, &view.tables);
-        let left_out = |at: &usize| !plan.iter().any(|planned| planned.pod == *at);
-        let highest = (0..fresh.len())
-            .filter(left_out)
-            .map(|at| fresh[at].pending.priority)
-            .max();
-        let in_the_way = |one: &&Waiting| one.pending.held.is_some() && Some(one.pending.priority) < highest;
-        if !waiting.iter().any(|one| in_the_way(&one)) {
+        let seated = pods_of(&plan);
+        let left_out = (0..fresh.len()).filter(|at| !seated.contains(at));
+        let highest = left_out.map(|at| fresh[at].pending.priority).max();
+        let in_the_way = |one: &Waiting| one.pending.held.is_some() && Some(one.pending.priority) < highest;
+        if !waiting.iter().any(in_the_way) {
             self.hold(&fresh, plan);
             return;
         }
         // the whole plan anew, the more important first; what is held is kept where it can be
         let all: Vec<&Waiting> = waiting.iter().collect();
         let plan = self.places(&all, &view.tables);
+        let seated = pods_of(&plan);
         for (at, one) in all.iter().enumerate() {
-            let kept = plan
-                .iter()
-                .any(|planned| planned.pod == at && one.pending.held.as_ref() == Some(&planned.seats));
-            if one.pending.held.is_some() && !kept {
+            if one.pending.held.is_some() && !seated.contains(&at) {
                 self.index.withdraw(&one.pod.uid);
             }
         }
@@ -206,6 +202,11 @@ impl Nominate {
         }
         writes
     }
+}
+
+/// Which of the pending pods a plan has a place for.
+fn pods_of(plan: &[Planned]) -> BTreeSet<usize> {
+    plan.iter().map(|planned| planned.pod).collect()
 }
 
 /// Writes one nomination, unless kube-scheduler has come to the pod meanwhile. Whether it stands there now.

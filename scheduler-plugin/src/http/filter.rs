@@ -4,11 +4,11 @@
 //! Whole nodes (a cluster autoscaler that simulates) are answered with all that fit, and nothing is held.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use shared::decide::place::{Ranking, rank};
+use shared::decide::place::{Ranking, explain, rank};
 use shared::decide::reason::Refusal;
 use shared::names;
 use shared::policy::HAIR_COST;
@@ -20,9 +20,6 @@ use crate::index::holding::Earlier;
 use crate::index::{Index, View};
 use crate::metrics::Outcome;
 use crate::watch::pods::PodPart;
-
-/// How often a decision is made anew when room comes free between finding none and saying why.
-const ATTEMPTS: u32 = 4;
 
 /// An answer, and how it counts.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,21 +84,14 @@ fn place(index: &Index, part: &PodPart, request: &Request, names: NodeNames) -> 
             return Answer::names(names_of(&ranking, HAIR_COST).iter().collect());
         }
     }
-    for _ in 0..ATTEMPTS {
-        if let Some(held) = index.hold_best(&part.pod, request, &names) {
-            tracing::debug!(pod = %part.pod, node = held.node, place = %held.placements, "held");
-            return Answer::one(&held.node);
-        }
-        let view = index.view();
-        if let Err(refusal) = rank(&view.snapshot, request, names.iter(), &view.tables) {
-            return Answer::refused(&names, &refusal);
-        }
-        // room has come free since
+    if let Some(held) = index.hold_best(&part.pod, request, &names) {
+        tracing::debug!(pod = %part.pod, node = held.node, place = %held.placements, "held");
+        return Answer::one(&held.node);
     }
-    Answer::error(
-        "the pool changes faster than it can be decided on; it will be tried again".to_owned(),
-        "Contended",
-    )
+    // no node that was offered has room, so that is not asked of each of them again
+    let offered: HashSet<&str> = names.iter().collect();
+    let refusal = explain(&index.view().snapshot, request, |node| offered.contains(node));
+    Answer::refused(&names, &refusal)
 }
 
 fn names_of(ranking: &Ranking<'_>, hair: i64) -> Vec<String> {
@@ -129,7 +119,7 @@ fn simulate(index: &Index, part: &PodPart, request: &Request, nodes: Vec<Node>) 
     let (fit, not): (Vec<Node>, Vec<Node>) = nodes.into_iter().partition(fits);
     let refusal = match ranked {
         Err(refusal) => refusal,
-        Ok(_) => shared::decide::place::explain(&snapshot, request, |node| !known.contains(node)),
+        Ok(_) => explain(&snapshot, request, |node| !known.contains(node)),
     };
     let outcome = if fit.is_empty() {
         Outcome::Refused

@@ -143,14 +143,19 @@ pub fn on_node(node: &Node, request: &Request, tables: &Tables) -> Option<Chosen
 /// node for us to choose.
 #[must_use]
 pub fn explain(snapshot: &Snapshot, request: &Request, offered: impl Fn(&str) -> bool) -> Refusal {
+    let distinct = request.distinct();
     let mut gpus: BTreeMap<Reason, usize> = BTreeMap::new();
-    for (node, gpu) in snapshot.gpus() {
-        let reason = if offered(&node.name) {
-            why_not(node, gpu, request)
-        } else {
-            Reason::RuledOut
-        };
-        *gpus.entry(reason).or_default() += 1;
+    for node in snapshot.nodes.values() {
+        let offered = offered(&node.name);
+        let boards = node.gpus.iter().filter(|gpu| gpu.board.is_some()).count();
+        for gpu in &node.gpus {
+            let reason = if offered {
+                why_not(node, gpu, &distinct, boards)
+            } else {
+                Reason::RuledOut
+            };
+            *gpus.entry(reason).or_default() += 1;
+        }
     }
     Refusal::NoRoom {
         asked: request.in_words(),
@@ -232,9 +237,8 @@ fn takes_work(gpu: &Gpu) -> bool {
     !gpu.withheld && gpu.health == Health::Healthy
 }
 
-/// The one reason that a person should read first.
-fn why_not(node: &Node, gpu: &Gpu, request: &Request) -> Reason {
-    let distinct = request.distinct();
+/// The one reason that a person should read first; `boards` of the node's GPUs are in MIG mode.
+fn why_not(node: &Node, gpu: &Gpu, distinct: &[(Option<Profile>, u32)], boards: usize) -> Reason {
     match node.state {
         NodeState::Away => return Reason::AgentAway,
         NodeState::Paused => return Reason::Paused,
@@ -254,14 +258,13 @@ fn why_not(node: &Node, gpu: &Gpu, request: &Request) -> Reason {
         };
     };
     let mut largest = 0;
-    for (profile, count) in &distinct {
+    for (profile, count) in distinct {
         let Some(profile) = profile else {
             return Reason::MigOn;
         };
         let Some(row) = board.row(*profile) else {
             return Reason::NoSuchProfile;
         };
-        let boards = node.gpus.iter().filter(|gpu| gpu.board.is_some()).count();
         if *count as usize > usize::from(row.max) * boards {
             return Reason::TooLarge;
         }
@@ -271,8 +274,12 @@ fn why_not(node: &Node, gpu: &Gpu, request: &Request) -> Reason {
         return Reason::NoIdleSlice;
     }
     let size = |place: Place| board.row(place.profile).map_or(0, |row| row.size);
-    let busy = gpu.layout().busy();
-    if busy.slices().iter().all(|slice| size(slice.place) < largest) {
+    let mut busy = gpu
+        .layout()
+        .slices()
+        .iter()
+        .filter(|slice| slice.used != Use::Idle);
+    if busy.all(|slice| size(slice.place) < largest) {
         Reason::SmallerSlices
     } else {
         Reason::Full
