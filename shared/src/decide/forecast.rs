@@ -7,7 +7,7 @@
 //! * [`history`] - the last day and week, gaps and bad readings
 //! * [`member`] - what a forecaster is, and the seven that need no training
 //! * [`level`], [`smoothing`], [`autoregression`], [`season`] - those seven
-//! * `lstm` - the one that is trained, behind the feature of that name
+//! * [`rhythm`] - when members that are trained learn anew; the one there is stands in the package `lstm`
 //! * [`hedge`], [`pool`] - how members are weighed
 //! * [`upper`] - the 0.9 quantile
 //! * [`gate`] - accuracy, skill, and whether to act
@@ -18,10 +18,9 @@ pub mod gate;
 pub mod hedge;
 pub mod history;
 pub mod level;
-#[cfg(feature = "lstm")]
-pub mod lstm;
 pub mod member;
 pub mod pool;
+pub mod rhythm;
 pub mod season;
 pub mod series;
 pub mod smoothing;

@@ -1,11 +1,12 @@
 //! The LSTM of each series over its whole trace, before anything else. It depends on its own series alone, so all
 //! of them can be trained at once; the members that are weighed round by round then hear what it said.
 
-use shared::decide::forecast::history::History;
-use shared::decide::forecast::lstm::Lstm;
-use shared::decide::forecast::member::Member;
-use shared::policy::{FORECAST_CARRIED_BINS, FORECAST_RETRAIN_BINS};
 use std::time::{Duration, Instant};
+
+use lstm::Lstm;
+use shared::decide::forecast::history::History;
+use shared::decide::forecast::member::Member;
+use shared::decide::forecast::rhythm::Rhythm;
 
 use super::trace::{Set, Track};
 use crate::parallel;
@@ -41,24 +42,22 @@ fn one(set: &Set, track: &Track) -> Said {
     let mut lstm = Lstm::default();
     let mut history = History::new(&set.policy);
     let mut said = Said::default();
-    let mut since = FORECAST_RETRAIN_BINS;
+    let mut rhythm = Rhythm::default();
     for bin in &track.bins {
         let began = Instant::now();
         let predicted = lstm.predict(&history);
         said.forecasting += began.elapsed();
         said.bins.push(predicted);
-        if history.missing() > FORECAST_CARRIED_BINS {
+        if rhythm.turn(&history) {
             lstm.restart();
-            since = FORECAST_RETRAIN_BINS;
         }
         history.push(*bin);
-        since += 1;
-        if history.read() >= history.window() && since >= FORECAST_RETRAIN_BINS {
+        if rhythm.is_due(&history) {
             let began = Instant::now();
             lstm.train(&history);
             said.training += began.elapsed();
             said.trainings += 1;
-            since = 0;
+            rhythm.trained();
         }
     }
     said.bytes = lstm.bytes();

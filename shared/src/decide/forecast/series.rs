@@ -5,9 +5,10 @@ use super::hedge::{self, Hedge, Opinions};
 use super::history::{Faults, History, Reading};
 use super::member::{MOST_MEMBERS, Member, PERSISTENCE, untrained};
 use super::pool::{Judged, Pool};
+use super::rhythm::Rhythm;
 use super::upper::Upper;
 use super::{Forecast, Label, NoForecast};
-use crate::policy::{FORECAST_CARRIED_BINS, FORECAST_LEAST_BINS, FORECAST_RETRAIN_BINS, Policy};
+use crate::policy::{FORECAST_CARRIED_BINS, FORECAST_LEAST_BINS, Policy};
 
 /// The forecaster of one node's or slice's load. Its memory is set when it is made: it depends on the policy alone.
 pub struct Series {
@@ -21,8 +22,7 @@ pub struct Series {
     gate: Gate,
     verdict: Verdict,
     standing: Standing,
-    /// Bins since the last training.
-    untrained: usize,
+    rhythm: Rhythm,
 }
 
 impl Series {
@@ -39,7 +39,7 @@ impl Series {
             gate: Gate::default(),
             verdict: Verdict::unproven(&Standing::default()),
             standing: Standing::default(),
-            untrained: FORECAST_RETRAIN_BINS,
+            rhythm: Rhythm::default(),
         }
     }
 
@@ -58,12 +58,10 @@ impl Series {
     pub fn observe(&mut self, reading: Option<Reading>, pool: &mut Pool, policy: &Policy) {
         let made = self.said(pool);
         let persistence = self.opinions[PERSISTENCE];
-        if self.history.missing() > FORECAST_CARRIED_BINS {
+        if self.rhythm.turn(&self.history) {
             self.members.iter_mut().for_each(|member| member.restart());
-            self.untrained = FORECAST_RETRAIN_BINS;
         }
         let truth = self.history.push(reading);
-        self.untrained += 1;
         if let Some(truth) = truth {
             for member in &mut self.members {
                 member.learn(truth, &self.history);
@@ -173,11 +171,10 @@ impl Series {
         said.map(|((member, opinion), weight)| (member.name(), opinion, weight))
     }
 
-    /// Whether members that are trained should be: the window is full, and the last training is as long ago as the
-    /// policy has it.
+    /// Whether members that are trained should be.
     #[must_use]
     pub fn retrain_due(&self) -> bool {
-        self.history.read() >= self.history.window() && self.untrained >= FORECAST_RETRAIN_BINS
+        self.rhythm.is_due(&self.history)
     }
 
     /// Trains those that are trained. Takes up to a second: not where a decision waits.
@@ -185,7 +182,7 @@ impl Series {
         for member in &mut self.members {
             member.train(&self.history);
         }
-        self.untrained = 0;
+        self.rhythm.trained();
         self.ask();
     }
 

@@ -1,4 +1,4 @@
-//! The member that is trained: one LSTM layer on the bins of the last day, which predicts the step from the last bin
+//! The member of [`shared::decide::forecast`] that is trained: one LSTM layer on the bins of the last day, which predicts the step from the last bin
 //! to the next. It sees for each of the last bins its level, its step and how far its last reading was from its
 //! mean, in units of the mean step of the day.
 //!
@@ -12,9 +12,9 @@ use candle_core::{D, DType, Device, Result, Tensor, Var};
 use candle_nn::rnn::{LSTM, LSTMConfig, RNN, lstm};
 use candle_nn::{AdamW, Linear, Module, Optimizer, ParamsAdamW, VarBuilder};
 
-use super::history::History;
-use super::member::Member;
-use crate::policy::{LSTM_EPOCHS, LSTM_HIDDEN, LSTM_LAGS, LSTM_RATE, LSTM_SEED};
+use shared::decide::forecast::history::History;
+use shared::decide::forecast::member::Member;
+use shared::policy::{LSTM_EPOCHS, LSTM_HIDDEN, LSTM_LAGS, LSTM_RATE, LSTM_SEED};
 
 /// What it sees of one bin.
 const FEATURES: usize = 3;
@@ -215,8 +215,10 @@ impl Draw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::forecast::history::Reading;
-    use crate::policy::Policy;
+    use shared::decide::forecast::history::Reading;
+    use shared::decide::forecast::pool::Pool;
+    use shared::decide::forecast::series::Series;
+    use shared::policy::Policy;
 
     fn wave(t: u32) -> f64 {
         0.5 + 0.3 * (f64::from(t) * 0.4).sin()
@@ -260,5 +262,25 @@ mod tests {
         lstm.train(&history());
         lstm.restart();
         assert_eq!(lstm.predict(&history()), None);
+    }
+
+    #[test]
+    fn a_series_trains_it_when_it_is_due_and_then_hears_it() {
+        let policy = Policy::default();
+        let mut pool = Pool::default();
+        let mut series = Series::new(&policy).with(Box::new(Lstm::default()));
+        let mut trainings = Vec::new();
+        for t in 0..130 {
+            series.observe(Some(Reading::flat(wave(t))), &mut pool, &policy);
+            pool.close(&policy);
+            if series.retrain_due() {
+                series.retrain();
+                trainings.push(t);
+            }
+            let says = series.members(&pool).find(|(name, ..)| *name == "LSTM");
+            let says = says.and_then(|(_, said, _)| said);
+            assert_eq!(says.is_some(), !trainings.is_empty(), "{t}");
+        }
+        assert_eq!(trainings, [95, 119]);
     }
 }
