@@ -39,6 +39,8 @@ pub const LABEL_OWNER: &str = "migpool.dev/owner";
 pub const OWNER_MIGPOOL: &str = "migpool";
 /// Node label: rack (the key can be changed in the policy).
 pub const LABEL_RACK: &str = "migpool.dev/rack";
+/// Taint of a cordoned node (Kubernetes).
+pub const TAINT_CORDON: &str = "node.kubernetes.io/unschedulable";
 /// Node label of GPU feature discovery: where it is, another program writes the GPU labels.
 pub const LABEL_DISCOVERED: &str = "nvidia.com/gfd.timestamp";
 /// DRA driver whose ResourceSlices mean that another owner serves a node's GPUs.

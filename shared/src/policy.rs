@@ -54,6 +54,19 @@ pub const MODEL_MEMORY_PERCENT: u64 = 120;
 /// Share of the memory in a profile's name that a slice has at least, percent, for boards whose exact figures no
 /// source tells. NVIDIA rounds up: of the figures we have, 1g.18gb (16,384 MiB) is furthest off, with 89.
 pub const NAMED_MEMORY_PERCENT: u64 = 88;
+/// Whole GPUs and shares (`decide::pack`): weight of room left on the node. 0.05 to 0.2 measured flat, as all of
+/// these around their values: less than a tenth of a percent of the GPUs of openb (e2e/simulator/RESULTS.md).
+pub const PACK_TIGHT_WEIGHT: f64 = 0.1;
+/// The same: weight of GPUs stranded by missing CPU; 1 to 3 is flat.
+pub const PACK_STRANDED_WEIGHT: f64 = 2.0;
+/// The same: weight of using a model that others cannot do without; 2 to 3 is flat.
+pub const PACK_MODEL_WEIGHT: f64 = 2.0;
+/// The same: weight of what a share wastes of its gap; anything from 10 up is flat.
+pub const PACK_GAP_WEIGHT: f64 = 10.0;
+/// Share of a workload's pods that its typical requests cover; rarer ones are noise (FGD takes the same).
+pub const PACK_COVERED: f64 = 0.95;
+/// Most of a node's score that may come from the forecast, percent, whatever a policy says: the article's limit.
+pub const FORECAST_MOST_PERCENT: u32 = 40;
 /// Bindings that are written at once. Each needs a connection of its own to the API server, and hundreds of TLS
 /// handshakes at once cost it more than the writes: it answered none of 500 within 3 s (5,000 nodes, two cores).
 pub const BINDINGS_AT_ONCE: usize = 16;

@@ -13,8 +13,11 @@ use shared::names::{DeviceId, Placements};
 use shared::policy::{MOVES_FROM_SLICES, Policy};
 use shared::snapshot::{Gpu, Node, Owner, Request, Snapshot, Want};
 
-/// What a moved pod's slice is entered under.
-const CONTAINER: &str = "main";
+/// What a moved pod's slice is entered under, and the container of pods that are made up.
+pub const CONTAINER: &str = "main";
+
+/// What the UUIDs of GPUs begin with.
+const GPU: &str = "GPU-";
 
 /// Everything may move everywhere, for requests that are large enough.
 struct Worth;
@@ -31,6 +34,13 @@ impl Rules for Worth {
     fn worth(&self, gained: u8, _: u8) -> bool {
         gained >= MOVES_FROM_SLICES
     }
+}
+
+/// A pod was let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// The pod that was moved for it.
+    pub moved: Option<usize>,
 }
 
 /// How a fleet is made.
@@ -74,7 +84,7 @@ impl Fleet {
             let first = at * per_node;
             let gpus = (first..gpus.min(first + per_node)).map(|gpu| {
                 let index = u32::try_from(gpu - first).unwrap_or_default();
-                Gpu::new(format!("GPU-{gpu:06}"), index, Some(Arc::clone(&make.board)))
+                Gpu::new(format!("{GPU}{gpu:06}"), index, Some(Arc::clone(&make.board)))
             });
             let node = Node::new(name.clone(), gpus.collect());
             (name.as_str().into(), Arc::new(node))
@@ -92,11 +102,22 @@ impl Fleet {
         }
     }
 
-    /// Pod number `pod` arrives at `now` seconds; whether it is let in.
-    pub fn arrive(&mut self, now: f64, pod: usize, request: &Request) -> bool {
+    /// Pod number `pod` arrives at `now` seconds; `None` where it is not let in.
+    pub fn arrive(&mut self, now: f64, pod: usize, request: &Request) -> Option<Arrived> {
         let request = sliced(request, &self.make.board);
         self.learn(now, &request);
-        self.place(pod, &request) || self.make.repairs && self.repair(pod, &request)
+        if self.place(pod, &request) {
+            return Some(Arrived { moved: None });
+        }
+        let moved = self.make.repairs.then(|| self.repair(pod, &request)).flatten()?;
+        Some(Arrived { moved: Some(moved) })
+    }
+
+    /// What a pod has; nothing where it is not in.
+    #[must_use]
+    pub fn devices(&self, pod: usize) -> &[DeviceId] {
+        let seat = self.seats.get(pod).and_then(Option::as_ref);
+        seat.map_or(&[], |seat| &seat.devices)
     }
 
     /// It leaves; one that never got in changes nothing.
@@ -124,11 +145,7 @@ impl Fleet {
 
     fn learn(&mut self, now: f64, request: &Request) {
         let half_life = f64::from(self.make.policy.demand_half_life_minutes) * 60.0;
-        for (profile, count) in request.distinct() {
-            if let Some(profile) = profile {
-                self.demand.record(profile, count, now, half_life);
-            }
-        }
+        self.demand.arrive(request, 0, now, half_life);
         if self.tables.is_behind(&self.demand) {
             self.tables = Tables::new([&self.make.board], &self.demand, &self.make.policy);
         }
@@ -148,22 +165,19 @@ impl Fleet {
         self.put(pod, node, chosen.placements, devices)
     }
 
-    fn repair(&mut self, pod: usize, request: &Request) -> bool {
+    /// Moves a pod for one that fits nowhere; gives the one moved.
+    fn repair(&mut self, pod: usize, request: &Request) -> Option<usize> {
         // production moves for a single slice only
         let [(Some(profile), 1)] = request.distinct()[..] else {
-            return false;
+            return None;
         };
-        let Some(Repair { owner, to, opens, .. }) = one_move(&self.snapshot, profile, &self.tables, &Worth)
-        else {
-            return false;
-        };
-        let Some(moved) = owner.pod.parse().ok() else {
-            return false;
-        };
+        let Repair { owner, to, opens, .. } = one_move(&self.snapshot, profile, &self.tables, &Worth)?;
+        let moved = owner.pod.parse().ok()?;
         self.depart(moved);
         self.moves += 1;
-        self.put_one(moved, index_of(&to.node), to.device)
-            && self.put_one(pod, index_of(&opens.node), opens.device)
+        let both = self.put_one(moved, index_of(&to.node), to.device)
+            && self.put_one(pod, index_of(&opens.node), opens.device);
+        both.then_some(moved)
     }
 
     /// Enters one slice.
@@ -220,6 +234,12 @@ pub fn sliced(request: &Request, board: &Board) -> Request {
 /// Names sort as numbers do, so that the order of the cluster is that of the indexes.
 fn node_name(at: usize) -> String {
     format!("node-{at:06}")
+}
+
+/// Index of a GPU over all nodes.
+#[must_use]
+pub fn gpu_of(device: &DeviceId) -> usize {
+    device.gpu.trim_start_matches(GPU).parse().unwrap_or_default()
 }
 
 fn index_of(name: &str) -> usize {

@@ -6,14 +6,13 @@
 //! * [`curve`] - the saving against what is asked for
 //! * [`duty`], [`services`], [`shares`] - C3, C4, C5: recorded clusters
 //! * [`speed`] - what slices cost in speed
-//! * [`fleet`], [`still`] - any board and any pod under production's decisions, and under a static layout
+//! * [`still`] - any board and any pod under a static layout; under production's decisions see [`crate::fleet`]
 //! * [`trace`] - a user's own pods, and what they need
 //! * [`recorded`], [`report`], [`command`] - where traces are, and what comes out
 
 pub mod command;
 pub mod curve;
 pub mod duty;
-pub mod fleet;
 pub mod heap;
 pub mod loads;
 pub mod need;

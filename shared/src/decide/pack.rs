@@ -9,6 +9,9 @@ pub mod gaps;
 use std::collections::BTreeMap;
 
 use super::score::Cost;
+use crate::policy::{
+    PACK_COVERED, PACK_GAP_WEIGHT, PACK_MODEL_WEIGHT, PACK_STRANDED_WEIGHT, PACK_TIGHT_WEIGHT,
+};
 use gaps::Gaps;
 
 /// A whole GPU in the unit of shares.
@@ -69,15 +72,13 @@ pub struct Weights {
 }
 
 impl Default for Weights {
-    /// One set for all of the 17 openb workloads. Around it all is flat: 0.05 to 0.2 for `tight`, 1 to 3 for
-    /// `stranded`, 2 to 3 for `model` and anything from 10 up for `gap` differ by less than a tenth of a percent of
-    /// the GPUs (e2e/simulator/RESULTS.md).
+    /// One set for all of the 17 openb workloads.
     fn default() -> Self {
         Self {
-            tight: 0.1,
-            stranded: 2.0,
-            model: 2.0,
-            gap: 10.0,
+            tight: PACK_TIGHT_WEIGHT,
+            stranded: PACK_STRANDED_WEIGHT,
+            model: PACK_MODEL_WEIGHT,
+            gap: PACK_GAP_WEIGHT,
         }
     }
 }
@@ -89,8 +90,6 @@ pub type Gpus = Vec<usize>;
 const CORES: f64 = 128.0;
 /// GPUs of it.
 const GPUS: f64 = 8.0;
-/// Share of a workload's pods that its typical requests cover; rarer ones are noise.
-const COVERED: f64 = 0.95;
 
 impl Ask {
     /// Thousandths of GPUs in all.
@@ -208,7 +207,7 @@ impl Workload {
         let all: f64 = typical.iter().map(|(_, count)| count).sum();
         let mut covered = 0.0;
         typical.retain(|(_, count)| {
-            let wanted = covered < COVERED * all;
+            let wanted = covered < PACK_COVERED * all;
             covered += if wanted { *count } else { 0.0 };
             wanted
         });

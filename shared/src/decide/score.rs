@@ -26,13 +26,10 @@ pub use stock::Stock;
 
 use super::pack::{Ask, WHOLE, Workload};
 use crate::mig::{Board, Profile};
-use crate::policy::{BOARD_PRESSURE_WEIGHT, MIX_MOVED, Policy};
+use crate::policy::{BOARD_PRESSURE_WEIGHT, FORECAST_MOST_PERCENT, MIX_MOVED, Policy};
 
 /// A cost in millionths of a memory slice: whole numbers, so that the order is exact.
 pub type Cost = i64;
-
-/// Most of a node's score that may come from the forecast, percent, whatever a policy says.
-const FORECAST_MOST_PERCENT: u32 = 40;
 
 /// Costs on every kind of board there is, for the mix that was expected when they were made.
 #[derive(Clone, Debug, Default)]
@@ -230,6 +227,7 @@ fn workload(asks: &BTreeMap<Ask, f64>, stock: &Stock) -> Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::testing::asks;
 
     #[test]
     fn a_board_that_other_demand_cannot_do_without_costs_more_where_another_would_do() {
@@ -250,8 +248,8 @@ mod tests {
         };
         assert_eq!(pressure(&demand, &h100, "1g.10gb"), 0, "nothing is known");
         // half of the demand in slices is 3g.40gb, which the A100 of 40 GB does not have
-        demand.record("3g.40gb".parse().unwrap(), 1, 0.0, 60.0);
-        demand.record("1g.10gb".parse().unwrap(), 2, 0.0, 60.0);
+        demand.arrive(&asks("3g.40gb".parse().ok(), 1), 0, 0.0, 60.0);
+        demand.arrive(&asks("1g.10gb".parse().ok(), 2), 0, 0.0, 60.0);
         assert_eq!(pressure(&demand, &h100, "1g.10gb"), 1_000_000);
         assert_eq!(pressure(&demand, &a100, "1g.10gb"), 0);
         assert_eq!(pressure(&demand, &h100, "3g.40gb"), 0, "nothing else would do");
@@ -268,7 +266,7 @@ mod tests {
         assert!(!tables.is_behind(&demand));
         let mut made = Vec::new();
         for arrival in 0..2_000 {
-            demand.record(profiles[arrival % 2], 1, arrival as f64, 1e9);
+            demand.arrive(&asks(Some(profiles[arrival % 2]), 1), 0, arrival as f64, 1e9);
             if tables.is_behind(&demand) {
                 tables = Tables::new([&board], &demand, &policy);
                 made.push(arrival);

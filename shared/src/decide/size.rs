@@ -17,7 +17,7 @@ use crate::mig::layout::plain;
 use crate::mig::{Board, Profile};
 use crate::names::{ANNOTATION_GPU_MEMORY, ANNOTATION_MODEL_PARAMETERS};
 use crate::policy::{MODEL_BYTES_PER_PARAMETER, MODEL_MEMORY_PERCENT, NAMED_MEMORY_PERCENT, Policy};
-use crate::snapshot::{Phase, Request, Want};
+use crate::snapshot::Request;
 
 /// Bytes in a MiB.
 const MIB: u64 = 1 << 20;
@@ -210,15 +210,7 @@ impl Sized {
     /// It as a request of one container.
     #[must_use]
     pub fn request(&self, container: &str) -> Request {
-        Request {
-            wants: vec![Want {
-                container: container.to_owned(),
-                phase: Phase::Main,
-                profile: self.profile,
-                count: self.count,
-            }],
-            ..Request::default()
-        }
+        Request::of_one(container, self.profile, self.count)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::score::{Demand, Tables};
 use crate::mig::{Board, Profile};
 use crate::policy::Policy;
-use crate::snapshot::{Gpu, Node, Owner, Phase, Request, Snapshot, Want};
+use crate::snapshot::{Gpu, Node, Owner, Request, Snapshot};
 
 /// A ready node with `gpus` empty GPUs of a board of the catalogue; a GPU without MIG where it is not there.
 #[must_use]
@@ -45,15 +45,7 @@ pub fn owner(pod: &str) -> Owner {
 /// A pod of one container that asks for so many slices of a profile; a whole GPU where that is `None`.
 #[must_use]
 pub fn asks(profile: Option<Profile>, count: u32) -> Request {
-    Request {
-        wants: vec![Want {
-            container: "main".to_owned(),
-            phase: Phase::Main,
-            profile,
-            count,
-        }],
-        ..Request::default()
-    }
+    Request::of_one("main", profile, count)
 }
 
 /// The cost tables of a snapshot before any arrival was seen.

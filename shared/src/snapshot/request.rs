@@ -70,6 +70,20 @@ impl Request {
     /// Most slices of one profile that a container may ask for; more than any node has.
     pub const MAX_COUNT: u32 = 256;
 
+    /// So many slices of a profile for one container, or so many whole GPUs where there is none.
+    #[must_use]
+    pub fn of_one(container: &str, profile: Option<Profile>, count: u32) -> Self {
+        Self {
+            wants: vec![Want {
+                container: container.to_owned(),
+                phase: Phase::Main,
+                profile,
+                count,
+            }],
+            ..Self::default()
+        }
+    }
+
     /// Reads a pod. A pod that asks nothing of ours gives an empty request.
     ///
     /// # Errors

@@ -11,7 +11,6 @@ use shared::policy::Policy;
 
 use super::curve::curves;
 use super::duty::c3;
-use super::fleet::Make;
 use super::loads::{c1, c2};
 use super::recorded::{TRACES, TRACES_ENV};
 use super::report::{self, Section};
@@ -20,6 +19,7 @@ use super::shares::c5;
 use super::speed;
 use super::steady::Setup;
 use super::trace::answer::{Question, answer};
+use crate::fleet::Make;
 use crate::mig::engine::Length;
 
 /// What a trace may look like, for `--help`.

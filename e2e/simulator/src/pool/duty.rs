@@ -12,12 +12,12 @@ use shared::mig::Board;
 use shared::mig::board::ProfileRow;
 use shared::mig::layout::{plain, window};
 use shared::policy::Policy;
-use shared::snapshot::{Phase, Request, Want};
+use shared::snapshot::Request;
 
-use super::fleet::{Fleet, Make};
 use super::need::{least, saving};
 use super::recorded;
 use super::report::{Bound, Section, Table, Target, number, percent};
+use crate::fleet::{self, Fleet, Make};
 use crate::parallel;
 
 /// The files below the folder of traces.
@@ -340,16 +340,8 @@ fn replay(board: &Arc<Board>, policy: &Policy, times: &[f64], sizes: &Sizes, gpu
         come.sort_by_key(|pod| std::cmp::Reverse(wanted[*pod]));
         for pod in come {
             let Some(row) = wanted[pod] else { continue };
-            let request = Request {
-                wants: vec![Want {
-                    container: "main".to_owned(),
-                    phase: Phase::Main,
-                    profile: Some(board.profiles[row].profile),
-                    count: 1,
-                }],
-                ..Request::default()
-            };
-            if fleet.arrive(*time, pod, &request) {
+            let request = Request::of_one(fleet::CONTAINER, Some(board.profiles[row].profile), 1);
+            if fleet.arrive(*time, pod, &request).is_some() {
                 have[pod] = Some(row);
             }
         }

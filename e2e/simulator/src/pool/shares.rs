@@ -9,11 +9,11 @@ use shared::decide::pack::Ask;
 use shared::mig::layout::plain;
 use shared::mig::{Board, Profile};
 use shared::policy::Policy;
-use shared::snapshot::{Phase, Request, Want};
+use shared::snapshot::Request;
 
-use super::fleet::{Fleet, Make};
 use super::need::saving;
 use super::report::{Bound, Section, Table, Target, number, percent};
+use crate::fleet::{self, Fleet, Make};
 use crate::place::trace;
 
 /// What the reference found: pods, GPUs' worth of thousandths, and of compute slices.
@@ -136,15 +136,7 @@ fn sliced(board: &Arc<Board>, profiles: &[Profile]) -> usize {
     };
     let mut fleet = Fleet::new(make, profiles.len());
     for (pod, profile) in profiles.iter().enumerate() {
-        let request = Request {
-            wants: vec![Want {
-                container: "main".to_owned(),
-                phase: Phase::Main,
-                profile: Some(*profile),
-                count: 1,
-            }],
-            ..Request::default()
-        };
+        let request = Request::of_one(fleet::CONTAINER, Some(*profile), 1);
         // a second apart: the mix is learned from the list itself
         fleet.arrive(pod as f64, pod, &request);
     }

@@ -254,22 +254,17 @@ impl Stock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shared::snapshot::{Phase, Want};
 
     fn still() -> Still {
         Still::new(Board::named("H100-80GB").unwrap())
     }
 
     fn asks(still: &Still, name: Option<&str>, count: u32) -> Option<Taken> {
-        still.asks(&Request {
-            wants: vec![Want {
-                container: "main".to_owned(),
-                phase: Phase::Main,
-                profile: name.map(|name| name.parse().unwrap()),
-                count,
-            }],
-            ..Request::default()
-        })
+        still.asks(&Request::of_one(
+            "main",
+            name.map(|name| name.parse().unwrap()),
+            count,
+        ))
     }
 
     #[test]

@@ -34,7 +34,7 @@ use anyhow::{Context, Result, bail};
 use shared::decide::size::{Beyond, Hints, size};
 use shared::snapshot::Request;
 
-use super::fleet::{Fleet, Make};
+use crate::fleet::{Fleet, Make};
 
 /// Largest file that is read, bytes: what kubectl prints of some 50,000 pods.
 pub const MOST_BYTES: u64 = 512 << 20;
@@ -183,7 +183,7 @@ impl Judge {
         let words = request.in_words();
         let fits = match self.judged.get(&words) {
             Some(fits) => *fits,
-            None => self.empty.clone().arrive(0.0, 0, &request),
+            None => self.empty.clone().arrive(0.0, 0, &request).is_some(),
         };
         self.judged.insert(words.clone(), fits);
         if fits {

@@ -21,13 +21,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Counts slices that are asked for at `now` seconds (any epoch, the same for all calls).
-    pub fn record(&mut self, profile: Profile, count: u32, now: f64, half_life_seconds: f64) {
-        self.fade(now, half_life_seconds);
-        *self.slices.entry(profile).or_default() += f64::from(count);
-    }
-
-    /// Counts a pod that arrives at `now` seconds with all it asks. `models` are those its own rules let it run on,
+    /// Counts a pod that arrives at `now` seconds (any epoch, the same for all calls) with all it asks. `models` are those its own rules let it run on,
     /// as bits; 0 is any.
     pub fn arrive(&mut self, request: &Request, models: u64, now: f64, half_life_seconds: f64) {
         self.fade(now, half_life_seconds);
@@ -141,8 +135,8 @@ mod tests {
     fn demand_fades_by_half_in_a_half_life() {
         let (small, large): (Profile, Profile) = ("1g.10gb".parse().unwrap(), "7g.80gb".parse().unwrap());
         let mut demand = Demand::default();
-        demand.record(small, 8, 0.0, 60.0);
-        demand.record(large, 4, 60.0, 60.0);
+        demand.arrive(&asks(Some(small), 8), 0, 0.0, 60.0);
+        demand.arrive(&asks(Some(large), 4), 0, 60.0, 60.0);
         let board = Board::named("H100-80GB").unwrap();
         let mix = demand.mix(board);
         let share = |profile| mix[plain(board).position(|row| row.profile == profile).unwrap()];
@@ -154,8 +148,8 @@ mod tests {
     fn time_that_runs_backwards_fades_nothing() {
         let profile: Profile = "1g.10gb".parse().unwrap();
         let mut demand = Demand::default();
-        demand.record(profile, 1, 100.0, 60.0);
-        demand.record(profile, 1, 50.0, 60.0);
+        demand.arrive(&asks(Some(profile), 1), 0, 100.0, 60.0);
+        demand.arrive(&asks(Some(profile), 1), 0, 50.0, 60.0);
         assert_eq!(demand.seen(profile).to_bits(), 2.0_f64.to_bits());
     }
 
@@ -178,7 +172,7 @@ mod tests {
     fn slices_are_counted_as_record_counts_them_and_their_cpu_beside() {
         let profile: Profile = "2g.20gb".parse().unwrap();
         let (mut one, mut other) = (Demand::default(), Demand::default());
-        one.record(profile, 3, 5.0, 60.0);
+        one.arrive(&asks(Some(profile), 3), 0, 5.0, 60.0);
         other.arrive(
             &Request {
                 besides: whole(1_500, 0).besides,

@@ -37,20 +37,20 @@ impl Stock {
     /// A node became another, came or went. Whether that changes anything that costs depend on.
     pub fn change(&mut self, before: Option<&Node>, after: Option<&Node>) -> bool {
         let racks = [before, after].map(|node| node.and_then(|node| node.rack.clone()));
-        let watched = |stock: &Self| {
-            let free = racks
+        let free = |stock: &Self| {
+            racks
                 .each_ref()
-                .map(|rack| rack.as_deref().is_some_and(|rack| stock.is_free(rack)));
-            (free, stock.models.clone())
+                .map(|rack| rack.as_deref().is_some_and(|rack| stock.is_free(rack)))
         };
-        let was = watched(self);
+        let was = free(self);
         if let Some(node) = before {
             self.count(node, false);
         }
         if let Some(node) = after {
             self.count(node, true);
         }
-        was != watched(self)
+        let gpus = |node: Option<&Node>| node.map(|node| (node.model.clone(), node.gpus.len()));
+        was != free(self) || gpus(before) != gpus(after)
     }
 
     /// The number of a model; that of the rest where it is not told apart.

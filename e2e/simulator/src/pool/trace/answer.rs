@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 
 use super::replay::{Arm, Demand, Found, Replay};
 use super::{Bad, Judge, Trace, read};
+use crate::fleet::Make;
 use crate::picture::lines::{Chart, Line};
-use crate::pool::fleet::Make;
 use crate::pool::need::saving;
 use crate::pool::report::{Section, Table, number, percent};
 

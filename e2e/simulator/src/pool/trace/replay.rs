@@ -4,8 +4,8 @@
 use shared::snapshot::Request;
 
 use super::Pod;
+use crate::fleet::{Fleet, Make, sliced};
 use crate::parallel;
-use crate::pool::fleet::{Fleet, Make, sliced};
 use crate::pool::need::{Share, least};
 use crate::pool::still::{Levels, Still, Stock, Taken};
 
@@ -277,7 +277,7 @@ impl Server {
                 }
                 have[pod]
             }
-            Self::Dynamic(fleet) => fleet.arrive(time, pod, &replay.pods[pod].request),
+            Self::Dynamic(fleet) => fleet.arrive(time, pod, &replay.pods[pod].request).is_some(),
         }
     }
 

@@ -6,9 +6,10 @@ use anyhow::{Result, bail};
 use jiff::Timestamp;
 use shared::decide::size::Hints;
 use shared::names::{Asked, parse_resource};
-use shared::snapshot::{Phase, Request, Want};
+use shared::snapshot::Request;
 
 use super::{Judge, Pod, Trace, stay};
+use crate::fleet;
 
 /// What a row may hold.
 pub const COLUMNS: [&str; 10] = [
@@ -177,15 +178,7 @@ impl Row<'_> {
         if count == 0 {
             return Ok(None);
         }
-        Ok(Some(Request {
-            wants: vec![Want {
-                container: "main".to_owned(),
-                phase: Phase::Main,
-                profile,
-                count,
-            }],
-            ..Request::default()
-        }))
+        Ok(Some(Request::of_one(fleet::CONTAINER, profile, count)))
     }
 
     fn hints(&self) -> Result<Hints, String> {

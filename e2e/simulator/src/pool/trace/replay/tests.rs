@@ -2,22 +2,13 @@ use std::sync::Arc;
 
 use super::*;
 use shared::mig::Board;
-use shared::snapshot::{Phase, Want};
 
 fn pod(from: f64, until: Option<f64>, name: &str, count: u32) -> Pod {
     Pod {
         name: String::new(),
         from,
         until,
-        request: Request {
-            wants: vec![Want {
-                container: "main".to_owned(),
-                phase: Phase::Main,
-                profile: (name != "gpu").then(|| name.parse().unwrap()),
-                count,
-            }],
-            ..Request::default()
-        },
+        request: Request::of_one("main", (name != "gpu").then(|| name.parse().unwrap()), count),
     }
 }
 
