@@ -9,6 +9,9 @@
     reason = "a bench ends where it goes wrong"
 )]
 
+#[path = "paper/nodes.rs"]
+mod nodes;
+
 use std::collections::{HashSet, VecDeque};
 use std::hint::black_box;
 use std::io::Read as _;
@@ -16,6 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
+use nodes::{FULL, MIX, gpu_node};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -23,25 +27,18 @@ use scheduler_plugin::clock::Clock;
 use scheduler_plugin::http::node_names::NodeNames;
 use scheduler_plugin::index::Index;
 use scheduler_plugin::index::sources::Source;
-use scheduler_plugin::watch::gpu_nodes::GpuNodePart;
 use scheduler_plugin::watch::nodes::NodePart;
 use scheduler_plugin::watch::pods::PodPart;
 use serde_json::json;
 use serve::watch::Change;
-use shared::api::gpu_node::{BoardStatus, GpuStatus, Health, SliceStatus};
 use shared::decide::forecast::history::Reading;
 use shared::decide::forecast::pool::Pool;
 use shared::decide::forecast::series::Series;
 use shared::decide::place::{explain, on_node, rank};
-use shared::mig::{Board, Layout, Place, Slice, Use};
 use shared::policy::{HAIR_COST, Policy};
 
 /// Nodes of the openb trace with their GPUs; only how many a node has is taken from it.
 const OPENB: &str = "../e2e/simulator/data/openb/openb_node_list_gpu_node.csv.gz";
-/// Share of memory slices in use.
-const FULL: f64 = 0.7;
-/// Pods by profile, as weights.
-const MIX: [(&str, u32); 4] = [("1g.10gb", 50), ("2g.20gb", 25), ("3g.40gb", 20), ("1g.20gb", 5)];
 /// Pods of the bench that are there at any time: each decision after that many ends the oldest.
 const STAY: usize = 200;
 /// Arrivals before the first decision that counts: the mix is known then, and the cost tables stay as they are.
@@ -292,58 +289,4 @@ fn pod(at: usize, asked: Option<(&str, u32)>, random: &mut StdRng) -> PodPart {
         "spec": {"schedulerName": "migpool-scheduler", "containers": [{"name": "main", "resources": {"limits": limits}}]},
         "status": {"phase": "Pending"}});
     PodPart::of(&serde_json::from_value(pod).expect("a pod"))
-}
-
-/// A node whose GPUs are filled at random.
-fn gpu_node(name: &str, gpus: u32, random: &mut StdRng) -> GpuNodePart {
-    let board = Board::named("H100-80GB").expect("it is in the catalogue");
-    let gpu = |index: u32| GpuStatus {
-        uuid: format!("GPU-{name}-{index}"),
-        index,
-        model: "NVIDIA H100 80GB HBM3".into(),
-        board: board.name.clone(),
-        memory_mib: 81_559,
-        numa_node: None,
-        mig: true,
-        health: Health::Healthy,
-        message: String::new(),
-        holder: None,
-        slices: slices(board, random),
-    };
-    GpuNodePart {
-        name: name.to_owned(),
-        ready: true,
-        boards: vec![Board::from(&BoardStatus::from(board))],
-        gpus: (0..gpus).map(gpu).collect(),
-        ..GpuNodePart::default()
-    }
-}
-
-fn slices(board: &Board, random: &mut StdRng) -> Vec<SliceStatus> {
-    let wanted = (0..board.memory_slices)
-        .filter(|_| random.random_bool(FULL))
-        .count() as u32;
-    let mut layout = Layout::default();
-    for _ in 0..32 {
-        let row = board.profiles.choose(random).expect("profiles");
-        let place = Place::new(row.profile, *row.starts.choose(random).expect("starts"));
-        if layout.mask(board).count_ones() + u32::from(row.size) <= wanted {
-            // a place that overlaps is drawn anew
-            let _ = layout.add(
-                board,
-                Slice {
-                    place,
-                    used: Use::Allocated,
-                },
-            );
-        }
-    }
-    let slice = |slice: &Slice| SliceStatus {
-        place: slice.place,
-        mig_uuid: String::new(),
-        state: Use::Allocated,
-        holder: None,
-        message: String::new(),
-    };
-    layout.slices().iter().map(slice).collect()
 }

@@ -13,6 +13,8 @@
 
 #[path = "../tests/component/api_server.rs"]
 mod api_server;
+#[path = "paper/nodes.rs"]
+mod nodes;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,10 +28,11 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use nodes::{MIX, gpu_node};
 use prometheus_client::registry::Registry;
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
-use rand::{RngExt as _, SeedableRng as _};
 use scheduler_plugin::clock::Clock;
 use scheduler_plugin::http::router::{Extender, router};
 use scheduler_plugin::http::wire::{
@@ -38,25 +41,18 @@ use scheduler_plugin::http::wire::{
 use scheduler_plugin::index::Index;
 use scheduler_plugin::index::sources::Source;
 use scheduler_plugin::metrics::Metrics;
-use scheduler_plugin::watch::gpu_nodes::GpuNodePart;
 use scheduler_plugin::watch::nodes::NodePart;
 use scheduler_plugin::watch::pods::PodPart;
 use scheduler_plugin::writer::Writer;
 use serde_json::{Value, json};
 use serve::http::Limits;
 use serve::watch::Change;
-use shared::api::gpu_node::{BoardStatus, GpuStatus, Health, SliceStatus};
-use shared::mig::{Board, Layout, Place, Slice, Use};
 use tokio_util::sync::CancellationToken;
 
 /// Cluster sizes: a small one, the size of the openb trace, and kube-scheduler's own benchmark.
 const NODES: [usize; 3] = [100, 1_213, 5_000];
 /// GPUs of a node.
 const GPUS: u32 = 8;
-/// Share of memory slices in use.
-const FULL: f64 = 0.7;
-/// Pods by profile, as weights.
-const MIX: [(&str, u32); 4] = [("1g.10gb", 50), ("2g.20gb", 25), ("3g.40gb", 20), ("1g.20gb", 5)];
 /// Calls that are not counted: connections open, caches fill.
 const WARM_UP: usize = 20;
 
@@ -96,7 +92,10 @@ async fn measure(nodes: usize, calls: usize) {
     };
     index.nodes(Change::Reset(names.iter().map(part).collect()));
     index.gpu_nodes(Change::Reset(
-        names.iter().map(|name| gpu_node(name, &mut random)).collect(),
+        names
+            .iter()
+            .map(|name| gpu_node(name, GPUS, &mut random))
+            .collect(),
     ));
     Source::ALL.into_iter().for_each(|source| index.loaded(source));
 
@@ -320,57 +319,4 @@ fn pod(at: usize, random: &mut StdRng) -> Value {
         "spec": {"schedulerName": "migpool-scheduler", "containers": [{"name": "main", "image": "registry.example/work:1",
             "resources": {"limits": {resource.as_str(): "1", "cpu": "1"}, "requests": {resource.as_str(): "1", "cpu": "1"}}}]},
         "status": {"phase": "Pending"}})
-}
-
-/// A node whose GPUs are filled at random.
-fn gpu_node(name: &str, random: &mut StdRng) -> GpuNodePart {
-    let board = Board::named("H100-80GB").unwrap();
-    let gpu = |index: u32| GpuStatus {
-        uuid: format!("GPU-{name}-{index}"),
-        index,
-        model: "NVIDIA H100 80GB HBM3".into(),
-        board: board.name.clone(),
-        memory_mib: 81_559,
-        numa_node: None,
-        mig: true,
-        health: Health::Healthy,
-        message: String::new(),
-        holder: None,
-        slices: slices(board, random),
-    };
-    GpuNodePart {
-        name: name.to_owned(),
-        ready: true,
-        boards: vec![Board::from(&BoardStatus::from(board))],
-        gpus: (0..GPUS).map(gpu).collect(),
-        ..GpuNodePart::default()
-    }
-}
-
-fn slices(board: &Board, random: &mut StdRng) -> Vec<SliceStatus> {
-    let wanted = (0..board.memory_slices)
-        .filter(|_| random.random_bool(FULL))
-        .count() as u32;
-    let mut layout = Layout::default();
-    for _ in 0..32 {
-        let row = board.profiles.choose(random).unwrap();
-        let place = Place::new(row.profile, *row.starts.choose(random).unwrap());
-        if layout.mask(board).count_ones() + u32::from(row.size) <= wanted {
-            let _ = layout.add(
-                board,
-                Slice {
-                    place,
-                    used: Use::Allocated,
-                },
-            );
-        }
-    }
-    let slice = |slice: &Slice| SliceStatus {
-        place: slice.place,
-        mig_uuid: String::new(),
-        state: Use::Allocated,
-        holder: None,
-        message: String::new(),
-    };
-    layout.slices().iter().map(slice).collect()
 }

@@ -202,4 +202,6 @@ impl Index {
 }
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use shared::decide::place::on_node;
 use shared::decide::score::Tables;
 use shared::names::Placements;
 use shared::snapshot::request::BadRequest;
-use shared::snapshot::{Node, Request, Snapshot};
+use shared::snapshot::{Node, NodeState, Request, Snapshot};
 
 use super::Index;
 use super::books::Books;
@@ -242,9 +242,16 @@ fn pick(
     Ok(placements)
 }
 
-/// Whether every GPU of a placement still takes work.
+/// Whether these places of a node could be given to a request as the node is.
 #[must_use]
-pub fn takes_all(snapshot: &Snapshot, node: &str, placements: &Placements) -> bool {
+pub fn could_give(node: Node, request: &Request, placements: &Placements) -> bool {
+    let (name, ready) = (node.name.clone(), node.state == NodeState::Ready);
+    let alone = snapshot_of(node);
+    ready && check(&alone, &name, request, placements).is_ok() && takes_all(&alone, &name, placements)
+}
+
+/// Whether every GPU of a placement still takes work.
+fn takes_all(snapshot: &Snapshot, node: &str, placements: &Placements) -> bool {
     let Some(node) = snapshot.nodes.get(node) else {
         return false;
     };

@@ -281,7 +281,10 @@ impl Books {
     }
 
     fn count_arrival(&mut self, pod: &PodPart) {
-        let Ok(request) = &pod.request else { return };
+        // a pod that asks nothing of ours tells nothing, and comes here with every change of its status
+        let Some(request) = pod.request.as_ref().ok().filter(|request| !request.is_empty()) else {
+            return;
+        };
         let half_life = f64::from(self.policy().demand_half_life_minutes) * 60.0;
         let models = self.models_of(pod);
         self.demand.arrive(request, models, pod.created as f64, half_life);

@@ -1,15 +1,15 @@
 //! Filter's step: what was decided about a pod before, and the choice of a node with the places on it held, under
 //! one lock. What is only planned for other pods gives way: kube-scheduler has come to this one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use shared::decide::check::check;
-use shared::decide::place::{Rank, on_node};
+use shared::decide::place::{on_node, rank};
 use shared::names::Placements;
-use shared::snapshot::{Node, NodeState, Request};
+use shared::snapshot::{Node, Request, Snapshot};
 
 use super::Index;
-use super::binding::{snapshot_of, takes_all};
+use super::binding::could_give;
 use super::books::Books;
 use super::fresh::Without;
 use super::reservations::{Reservation, State};
@@ -56,7 +56,9 @@ impl Index {
                 Earlier::Planned(held.node)
             }
             State::Planned | State::Nominated | State::Tentative => {
-                if held.state.is_hint() && !names.contains(&held.node) {
+                // asked about one node alone, which may be an older nomination, it says nothing of the others
+                let many = names.only().is_none();
+                if held.state.is_hint() && many && !names.contains(&held.node) {
                     books.passed_over(&held, self.clock.steady());
                 }
                 books.release(&pod.uid);
@@ -109,12 +111,7 @@ impl Books {
     /// Whether what is held for a pod could be given to it now.
     fn still_right(&self, held: &Reservation, request: &Request) -> bool {
         let built = self.built(&held.node, Without::Pod(&held.pod.uid));
-        let ready = built.filter(|built| built.node.state == NodeState::Ready);
-        ready.is_some_and(|built| {
-            let alone = snapshot_of(built.node);
-            check(&alone, &held.node, request, &held.placements).is_ok()
-                && takes_all(&alone, &held.node, &held.placements)
-        })
+        built.is_some_and(|built| could_give(built.node, request, &held.placements))
     }
 
     /// The best node and places that there would be if nothing were planned; the plans in the way are dropped.
@@ -123,32 +120,23 @@ impl Books {
         request: &Request,
         mut offered: impl FnMut(&str) -> bool,
     ) -> Option<(Arc<Node>, Placements)> {
-        let planned = self.reservations.hints();
-        let mut nodes: Vec<String> = planned.map(|held| held.node.clone()).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        let mut best: Option<(Rank, Node, Placements)> = None;
-        for name in nodes {
-            if !offered(&name) {
-                continue;
-            }
-            let Some(built) = self.built(&name, Without::Nominations) else {
-                continue;
-            };
-            // of equal ranks the first name stays
-            if let Some(chosen) = on_node(&built.node, request, &self.tables)
-                && best.as_ref().is_none_or(|(rank, _, _)| chosen.rank < *rank)
-            {
-                best = Some((chosen.rank, built.node, chosen.placements));
-            }
-        }
-        let (_, node, placements) = best?;
-        let name = node.name.clone();
-        let mut alone = snapshot_of(node);
-        let node = Arc::clone(alone.nodes.get(name.as_str())?);
+        let planned = self.reservations.hints().map(|held| held.node.as_str());
+        let planned: BTreeSet<&str> = planned.filter(|node| offered(node)).collect();
+        let without = planned
+            .iter()
+            .filter_map(|node| Some(self.built(node, Without::Nominations)?.node));
+        let mut snapshot = Snapshot {
+            nodes: without
+                .map(|node| (node.name.as_str().into(), Arc::new(node)))
+                .collect(),
+        };
+        let ranking = rank(&snapshot, request, &planned, &self.tables).ok()?;
+        let name: Arc<str> = ranking.best()?.node.name.as_str().into();
+        let node = Arc::clone(snapshot.nodes.get(&name)?);
+        let placements = on_node(&node, request, &self.tables)?.placements;
         // what still fits beside the pod stays planned
         let somebody = PodRef::default().owner();
-        let _taken = alone.assume(&name, &placements, &somebody).ok()?;
+        let _taken = snapshot.assume(&name, &placements, &somebody).ok()?;
         let planned: Vec<Reservation> = self
             .reservations
             .on(&name)
@@ -156,8 +144,8 @@ impl Books {
             .cloned()
             .collect();
         for held in planned {
-            if alone.assume(&name, &held.placements, &somebody).is_err() {
-                tracing::debug!(pod = %held.pod, node = name, "its nomination gives way");
+            if snapshot.assume(&name, &held.placements, &somebody).is_err() {
+                tracing::debug!(pod = %held.pod, node = &*name, "its nomination gives way");
                 self.release(&held.pod.uid);
             }
         }

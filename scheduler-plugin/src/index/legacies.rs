@@ -5,12 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use shared::decide::check::check;
 use shared::policy::REFUSAL_PAUSE_MILLISECONDS;
-use shared::snapshot::{NodeState, Request};
+use shared::snapshot::Request;
 
 use super::Index;
-use super::binding::{snapshot_of, takes_all};
+use super::binding::could_give;
 use super::books::Books;
 use super::fresh::Without;
 use super::reservations::{Reservation, State};
@@ -148,13 +147,7 @@ impl Index {
             let built = books
                 .built(&left.node, Without::Pod(&part.pod.uid))
                 .map(|built| built.node);
-            let right = built
-                .filter(|node| node.state == NodeState::Ready)
-                .is_some_and(|node| {
-                    let alone = snapshot_of(node);
-                    check(&alone, &left.node, request, &left.placements).is_ok()
-                        && takes_all(&alone, &left.node, &left.placements)
-                });
+            let right = built.is_some_and(|node| could_give(node, request, &left.placements));
             if !right {
                 books.legacies.heirs.remove(&part.pod.uid);
                 books.reserve(left);

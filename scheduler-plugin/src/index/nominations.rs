@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use shared::decide::check::check;
 use shared::decide::nominate::{Pending, Seats};
 use shared::policy::{HELD_BACK_MICROSECONDS_PER_NODE, NOMINATION_LEAD, NOMINATION_REST_SECONDS};
-use shared::snapshot::{NodeState, Request};
+use shared::snapshot::Request;
 
 use super::Index;
-use super::binding::{snapshot_of, takes_all};
+use super::binding::could_give;
 use super::books::Books;
 use super::fresh::Without;
 use super::reservations::{Reservation, State};
@@ -66,6 +65,10 @@ impl Nominations {
 
     fn rests(&self, uid: &str, now: Duration) -> bool {
         self.resting.get(uid).is_some_and(|until| *until > now)
+    }
+
+    fn avoids(&self, node: &str, now: Duration) -> bool {
+        self.avoided.get(node).is_some_and(|until| *until > now)
     }
 }
 
@@ -137,9 +140,9 @@ impl Index {
     /// Whether a pod with these rules may be nominated to a node.
     #[must_use]
     pub fn may_go(&self, rules: &NodeRules, node: &str) -> bool {
+        let now = self.clock.steady();
         self.read(|books| {
-            let avoided = books.nominations.avoided.contains_key(node);
-            !avoided && books.node(node).is_some_and(|node| rules.allow(node))
+            !books.nominations.avoids(node, now) && books.node(node).is_some_and(|node| rules.allow(node))
         })
     }
 
@@ -158,12 +161,7 @@ impl Index {
             return false;
         }
         let built = books.built(&seats.node, Without::Pod(&pod.uid));
-        let Some(built) = built.filter(|built| built.node.state == NodeState::Ready) else {
-            return false;
-        };
-        let alone = snapshot_of(built.node);
-        let right = check(&alone, &seats.node, &request, &seats.placements).is_ok()
-            && takes_all(&alone, &seats.node, &seats.placements);
+        let right = built.is_some_and(|built| could_give(built.node, &request, &seats.placements));
         if right {
             books.reserve(Reservation {
                 pod: pod.clone(),

@@ -1,76 +1,24 @@
 //! The index under random histories: whatever happens in which order, no place is given twice.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicU64;
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
-use shared::api::gpu_node::BoardStatus;
-use shared::mig::Board;
-
 use shared::names::Placements;
 use shared::snapshot::Node;
 
 use super::binding::Step;
 use super::holding::{Earlier, Held};
+use super::testing::{PROFILES, assert_disjoint, bound_to, empty, gpu_node, part, pod, put_node};
 use super::*;
 use crate::http::node_names::NodeNames;
 
-const PROFILES: [&str; 5] = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "7g.80gb"];
-
-fn index() -> (Index, Arc<AtomicU64>) {
-    let seconds = Arc::new(AtomicU64::new(0));
-    let told = Arc::clone(&seconds);
-    let clock = Clock::new(
-        move || Duration::from_secs(told.load(Ordering::SeqCst)),
-        || jiff::Timestamp::UNIX_EPOCH,
-    );
-    let index = Index::new(clock);
-    Source::ALL.into_iter().for_each(|source| index.loaded(source));
-    (index, seconds)
-}
-
-fn gpu_node(name: &str, gpus: u32) -> GpuNodePart {
-    let board = BoardStatus::from(Board::named("H100-80GB").unwrap());
-    let gpu = |at: u32| {
-        json!({"uuid": format!("GPU-{name}-{at}"), "index": at, "model": "H100", "board": "H100-80GB", "memoryMib": 1,
-            "mig": true, "health": "Healthy"})
-    };
-    let object = json!({"apiVersion": "migpool.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": name}, "spec": {},
-        "status": {"boards": [board], "gpus": (0..gpus).map(gpu).collect::<Vec<_>>(),
-            "conditions": [{"type": "Ready", "status": "True", "reason": "R", "message": "m",
-                "lastTransitionTime": "2026-11-29T00:00:00Z"}]}});
-    GpuNodePart::of(serde_json::from_value(object).unwrap())
-}
-
-fn pod(name: &str, profile: &str) -> Value {
-    json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": "2026-11-29T00:00:00Z"},
-        "spec": {"containers": [{"name": "main", "resources": {"limits": {format!("nvidia.com/mig-{profile}"): "1"}}}]}})
-}
-
-fn part(pod: &Value) -> PodPart {
-    PodPart::of(&serde_json::from_value(pod.clone()).unwrap())
-}
-
-fn on_node(pod: &Value, node: &str, placement: &str) -> Value {
-    let mut pod = pod.clone();
-    pod["spec"]["nodeName"] = json!(node);
-    pod["metadata"]["annotations"] = json!({"migpool.dev/placement": placement});
-    pod
-}
-
+/// Nodes `n0`, `n1`, ...
 fn with_nodes(index: &Index, nodes: u32, gpus: u32) -> NodeNames {
     let names: Vec<String> = (0..nodes).map(|at| format!("n{at}")).collect();
-    let node = |name: &String| NodePart {
-        name: name.clone(),
-        ..NodePart::default()
-    };
-    index.nodes(Change::Reset(names.iter().map(node).collect()));
-    index.gpu_nodes(Change::Reset(
-        names.iter().map(|name| gpu_node(name, gpus)).collect(),
-    ));
+    names.iter().for_each(|name| put_node(index, name, gpus));
     names.iter().collect()
 }
 
@@ -80,35 +28,14 @@ fn filter(index: &Index, pod: &Value) -> Earlier {
     index.begin_filter(&known.pod, &known.request.unwrap(), &["n0"].into_iter().collect())
 }
 
-/// What a history has given to whom, by its own account.
-#[derive(Default)]
-struct Given {
-    bound: BTreeMap<String, (String, Placements)>,
-}
-
-impl Given {
-    fn assert_disjoint(&self) {
-        let board = Board::named("H100-80GB").unwrap();
-        let mut used: BTreeMap<&str, u16> = BTreeMap::new();
-        for (pod, (_, placements)) in &self.bound {
-            for device in placements.places() {
-                let bits = device.place.window(board).unwrap();
-                let mask = used.entry(&device.gpu).or_default();
-                assert_eq!(*mask & bits, 0, "{pod} overlaps at {device}");
-                *mask |= bits;
-            }
-        }
-    }
-}
-
 #[test]
 fn no_history_of_filters_binds_failures_and_deletions_gives_a_place_twice() {
     for seed in 0..40 {
         let mut random = StdRng::seed_from_u64(seed);
-        let (index, seconds) = index();
+        let (index, seconds) = empty();
         let names = with_nodes(&index, 2, 2);
         let mut waiting: Vec<Value> = Vec::new();
-        let mut given = Given::default();
+        let mut given: BTreeMap<String, (String, Placements)> = BTreeMap::new();
         for step in 0..120 {
             match random.random_range(0..10) {
                 0..=3 => {
@@ -143,19 +70,15 @@ fn no_history_of_filters_binds_failures_and_deletions_gives_a_place_twice() {
                     waiting.remove(at);
                     // the watch may show it now or never in this history: the place is taken either way
                     if random.random_bool(0.7) {
-                        index.pods(Change::Apply(part(&on_node(
-                            &chosen,
-                            &node,
-                            &placements.to_string(),
-                        ))));
+                        index.pods(Change::Apply(part(&bound_to(&chosen, &node, &placements))));
                     }
-                    given.bound.insert(known.pod.name.clone(), (node, placements));
-                    given.assert_disjoint();
+                    given.insert(known.pod.name.clone(), (node, placements));
+                    assert_disjoint(given.iter().map(|(pod, (_, placements))| (pod, placements)));
                 }
-                8 if !given.bound.is_empty() => {
-                    let names: Vec<String> = given.bound.keys().cloned().collect();
+                8 if !given.is_empty() => {
+                    let names: Vec<String> = given.keys().cloned().collect();
                     let gone = names.choose(&mut random).unwrap();
-                    given.bound.remove(gone);
+                    given.remove(gone);
                     index.pods(Change::Delete(part(&pod(gone, "1g.10gb"))));
                 }
                 _ => {
@@ -164,13 +87,13 @@ fn no_history_of_filters_binds_failures_and_deletions_gives_a_place_twice() {
                 }
             }
         }
-        assert!(!given.bound.is_empty(), "seed {seed} placed nothing");
+        assert!(!given.is_empty(), "seed {seed} placed nothing");
     }
 }
 
 #[test]
 fn a_rebuilt_index_knows_the_same_as_one_that_was_there_all_along() {
-    let (index, _) = index();
+    let (index, _) = empty();
     with_nodes(&index, 2, 2);
     let mut objects = Vec::new();
     for (at, profile) in ["3g.40gb", "2g.20gb", "1g.10gb", "7g.80gb"]
@@ -183,7 +106,7 @@ fn a_rebuilt_index_knows_the_same_as_one_that_was_there_all_along() {
         let Ok(Step::Send(sending)) = index.begin_bind(&part(&new).pod, &node) else {
             panic!("p{at}")
         };
-        objects.push(on_node(&new, &node, &sending.placements.to_string()));
+        objects.push(bound_to(&new, &node, &sending.placements));
         sending.bound();
     }
     let strip = |snapshot: &Snapshot| -> Vec<Node> {
@@ -196,7 +119,7 @@ fn a_rebuilt_index_knows_the_same_as_one_that_was_there_all_along() {
             })
             .collect()
     };
-    let (again, _) = self::index();
+    let (again, _) = empty();
     with_nodes(&again, 2, 2);
     again.pods(Change::Reset(objects.iter().map(part).collect()));
     assert_eq!(strip(&again.view().snapshot), strip(&index.view().snapshot));
@@ -204,7 +127,7 @@ fn a_rebuilt_index_knows_the_same_as_one_that_was_there_all_along() {
 
 #[test]
 fn an_unchanged_node_is_the_same_value_in_the_next_view() {
-    let (index, _) = index();
+    let (index, _) = empty();
     with_nodes(&index, 3, 1);
     let before = index.view();
     let new = pod("p", "1g.10gb");
@@ -225,7 +148,7 @@ fn an_unchanged_node_is_the_same_value_in_the_next_view() {
 
 #[test]
 fn a_binding_that_was_dropped_is_unknown_and_goes_to_the_same_place_again() {
-    let (index, seconds) = index();
+    let (index, seconds) = empty();
     with_nodes(&index, 1, 1);
     let new = pod("p", "3g.40gb");
     index.pods(Change::Apply(part(&new)));
@@ -250,7 +173,7 @@ fn a_binding_that_was_dropped_is_unknown_and_goes_to_the_same_place_again() {
 
 #[test]
 fn nodes_that_no_pool_selects_are_not_ours() {
-    let (index, _) = index();
+    let (index, _) = empty();
     with_nodes(&index, 2, 1);
     assert_eq!(index.view().snapshot.nodes.len(), 2);
     let pool = |name: &str, selector: Value, mode: &str| {

@@ -7,10 +7,9 @@ use k8s_openapi::api::core::v1::{
     NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Taint, Toleration,
 };
 
-use super::nodes::NodePart;
+use shared::names::TAINT_CORDON;
 
-/// The taint that stands for a cordon.
-const CORDON: &str = "node.kubernetes.io/unschedulable";
+use super::nodes::NodePart;
 
 /// Where a pod may go.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,7 +56,7 @@ impl NodeRules {
     #[must_use]
     pub fn allow(&self, node: &NodePart) -> bool {
         let cordon = node.cordoned.then(|| Taint {
-            key: CORDON.to_owned(),
+            key: TAINT_CORDON.to_owned(),
             effect: "NoSchedule".to_owned(),
             ..Taint::default()
         });
@@ -241,7 +240,7 @@ mod tests {
             (&cordoned, json!({}), false),
             (
                 &cordoned,
-                tolerate(json!({"key": CORDON, "operator": "Exists"})),
+                tolerate(json!({"key": TAINT_CORDON, "operator": "Exists"})),
                 true,
             ),
             (&soft, json!({}), true),

@@ -155,6 +155,17 @@ impl Extender {
         (status, String::from_utf8_lossy(&body).into_owned())
     }
 
+    /// Waits until it leads.
+    pub async fn leads(&self) {
+        until("leads", || async {
+            self.get("/metrics")
+                .await
+                .1
+                .contains("migpool_scheduler_leader 1")
+        })
+        .await;
+    }
+
     /// Filter as kube-scheduler asks for it.
     pub async fn filter(&self, pod: &Value, nodes: &[&str]) -> Value {
         let (status, answer) = self

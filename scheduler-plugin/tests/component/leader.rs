@@ -2,24 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::lab::{Extender, Lab, gpu_node, pod_object, until, uuid};
+use super::lab::{Lab, gpu_node, pod_object, until, uuid};
 
 fn pending(name: &str, profile: &str) -> Value {
     let mut pod = pod_object(name, profile);
     pod["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         "message": "0/2 nodes are available: 2 Insufficient nvidia.com/mig-7g.80gb."}]);
     pod
-}
-
-async fn leads(extender: &Extender) {
-    until("leads", || async {
-        extender
-            .get("/metrics")
-            .await
-            .1
-            .contains("migpool_scheduler_leader 1")
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -67,7 +56,7 @@ async fn a_pod_that_cannot_fit_carries_an_event_with_the_reason_by_gpu_count() {
         extender.get("/layout").await.1.contains("77777777")
     })
     .await;
-    leads(&extender).await;
+    extender.leads().await;
     assert_eq!(lab.api.all("events").len(), 1);
     lab.pass(60);
     until("second event", || async { lab.api.all("events").len() == 2 }).await;
@@ -96,7 +85,7 @@ async fn the_pool_says_what_it_has() {
 async fn of_two_replicas_one_leads_and_both_answer() {
     let lab = Lab::new(1, 1).await;
     let first = lab.extender("a").await;
-    leads(&first).await;
+    first.leads().await;
     let second = lab.extender("b").await;
     lab.api.put("pods", pending("p", "7g.141gb"));
     until("event", || async { !lab.api.all("events").is_empty() }).await;
