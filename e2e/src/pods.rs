@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use serde_json::{Value, json};
 use shared::names;
 
@@ -96,6 +96,12 @@ pub fn phase(pod: &Pod) -> &str {
         .as_ref()
         .and_then(|status| status.phase.as_deref())
         .unwrap_or("Pending")
+}
+
+/// Conditions of a pod.
+pub fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
+    let status = pod.status.iter();
+    status.flat_map(|status| status.conditions.iter().flatten())
 }
 
 /// The places that the scheduler wrote on a pod.

@@ -5,7 +5,7 @@ use e2e::pods::{deployment, phase, pod};
 use e2e::world::describe;
 
 use crate::Stage;
-use crate::look::identities;
+use crate::look::{identities, slow_cuts};
 use crate::placement::no_place_twice;
 use crate::process::{Process, SCHEDULER, kill};
 
@@ -43,14 +43,7 @@ pub(crate) async fn the_extender_stops_and_pods_wait(stage: &Stage) -> Result<()
 pub(crate) async fn the_scheduler_dies_between_binding_and_status(stage: &Stage) -> Result<()> {
     let world = &stage.world;
     // slices take long to cut, so that a pod is bound well before its node's status shows it
-    for node in stage.cluster.nodes() {
-        node.fake_nvml(&[
-            "delay",
-            "nvmlDeviceCreateGpuInstanceWithPlacement",
-            "--ms",
-            "1500",
-        ])?;
-    }
+    slow_cuts(stage)?;
     let result = async {
         world.deploy(deployment("burst", "1g.10gb", 6)).await?;
         world

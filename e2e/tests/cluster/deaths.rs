@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use crate::Stage;
-use crate::look::{calm, keep_idle, node_of, on_node, slices, so_many_run};
+use crate::look::{calm, keep_idle, node_of, on_node, slices, slow_cuts, so_many_run};
 use crate::placement::no_place_twice;
 use crate::process::{AGENT, Process, kill};
 
@@ -128,6 +128,7 @@ async fn killed_at_any_step(stage: &Stage) -> Result<()> {
     }
     Ok(())
 }
+
 pub(crate) async fn a_refused_pod_leaves_its_place_to_its_replacement_and_does_not_linger(
     stage: &Stage,
 ) -> Result<()> {
@@ -144,13 +145,8 @@ async fn refused_once(stage: &Stage) -> Result<()> {
         calm(world, node.name()).await?;
     }
     // the driver refuses once, so the kubelet refuses the pod, as it does when it asks before we have registered
+    slow_cuts(stage)?;
     for node in stage.cluster.nodes() {
-        node.fake_nvml(&[
-            "delay",
-            "nvmlDeviceCreateGpuInstanceWithPlacement",
-            "--ms",
-            "1500",
-        ])?;
         node.fake_nvml(&[
             "fail",
             "nvmlDeviceCreateGpuInstanceWithPlacement",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
-use e2e::pods::phase;
+use e2e::pods::{conditions, phase};
 use e2e::world::World;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -11,6 +11,7 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use shared::names::DeviceId;
 
+use crate::Stage;
 use crate::process::{AGENT, Process};
 
 /// Waits until the node's agent is ready, nothing idle is left and all counts are true; gives the pods there are.
@@ -75,6 +76,19 @@ pub(crate) async fn keep_idle(world: &World, seconds: u32) -> Result<()> {
     Ok(())
 }
 
+/// Lets every slice take a second and a half to cut, so that what lies between two steps can be seen.
+pub(crate) fn slow_cuts(stage: &Stage) -> Result<()> {
+    for node in stage.cluster.nodes() {
+        node.fake_nvml(&[
+            "delay",
+            "nvmlDeviceCreateGpuInstanceWithPlacement",
+            "--ms",
+            "1500",
+        ])?;
+    }
+    Ok(())
+}
+
 /// Whether so many pods run.
 pub(crate) fn so_many_run(pods: &[Pod], want: usize) -> std::result::Result<(), String> {
     let running = pods.iter().filter(|pod| phase(pod) == "Running").count();
@@ -91,13 +105,7 @@ fn is_agent(pod: &Pod) -> bool {
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions
-        .into_iter()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    conditions(pod).any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 /// Name and UID of every pod: what a disturbance would change.
 pub(crate) async fn identities(world: &World) -> Result<BTreeSet<(String, String)>> {

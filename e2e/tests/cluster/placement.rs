@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::oracle;
-use e2e::pods::{phase, placement, pod};
+use e2e::pods::{conditions, phase, placement, pod};
 use e2e::world::{World, describe, used};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -314,13 +314,7 @@ async fn refused(world: &World, name: &str) -> Result<()> {
 }
 
 fn unschedulable(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
-    conditions
-        .into_iter()
-        .any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
+    conditions(pod).any(|condition| condition.reason.as_deref() == Some("Unschedulable"))
 }
 
 /// Waits until every pod runs or was refused.

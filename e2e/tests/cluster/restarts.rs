@@ -47,6 +47,7 @@ pub(crate) async fn a_kubelet_restart_leaves_pods_alone_and_brings_resources_bac
     world.running("new").await?;
     world.counts_are_true(20).await
 }
+
 pub(crate) async fn an_agent_rollout_disturbs_nothing(stage: &Stage) -> Result<()> {
     let world = &stage.world;
     world.deploy(deployment("steady", "1g.20gb", 5)).await?;
@@ -86,6 +87,7 @@ pub(crate) async fn an_agent_rollout_disturbs_nothing(stage: &Stage) -> Result<(
     ensure!(places == held(world).await?, "places changed");
     Ok(())
 }
+
 pub(crate) async fn a_node_reboot_returns_pods_to_their_places(stage: &Stage) -> Result<()> {
     let world = &stage.world;
     world.deploy(deployment("steady", "2g.20gb", 5)).await?;
