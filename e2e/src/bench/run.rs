@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher, watcher::Config};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use shared::api::GpuPool;
@@ -30,8 +31,9 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // it may have ended by itself, which the run has noticed by then
-        let _ = self.0.kill();
+        // our program gives its lease back, so that the next one need not wait for it; a program may also have ended
+        // by itself, which the run has noticed by then
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
         let _ = self.0.wait();
     }
 }
@@ -47,20 +49,22 @@ pub struct Contender<'a> {
     pub program: Option<&'a Path>,
     /// Whether our program plans ahead and nominates.
     pub nominates: bool,
+    /// Pods it gets.
+    pub pods: u32,
 }
 
-/// Pods bound per second by one scheduler.
-pub async fn rate(cluster: &Cluster, world: &World, pods: u32, contender: Contender<'_>) -> Result<f64> {
+/// Pods bound per second by one scheduler; it and our program log in with the kubeconfig `access`.
+pub async fn rate(cluster: &Cluster, access: &Path, world: &World, contender: Contender<'_>) -> Result<f64> {
     let extender = match contender.program {
-        Some(program) => Some(extender(cluster, world, program, &contender).await?),
+        Some(program) => Some(extender(access, world, program, &contender).await?),
         None => None,
     };
-    batch(cluster, world, pods, &contender, extender.as_ref()).await
+    batch(cluster, access, world, &contender, extender.as_ref()).await
 }
 
 /// Our program, ready and leading.
 async fn extender(
-    cluster: &Cluster,
+    access: &Path,
     world: &World,
     program: &Path,
     contender: &Contender<'_>,
@@ -76,7 +80,7 @@ async fn extender(
     command
         .args(["--extender-address", EXTENDER, "--admin-address", ADMIN])
         .args(["--lease-namespace", "default", "--nominate-for", plans_for])
-        .env("KUBECONFIG", cluster.kubeconfig())
+        .env("KUBECONFIG", access)
         .env(
             "RUST_LOG",
             std::env::var("RUST_LOG").unwrap_or_else(|_| "warn".to_owned()),
@@ -85,13 +89,17 @@ async fn extender(
         .stdout(log("migpool-scheduler")?)
         .stderr(Stdio::inherit());
     let running = Running(command.spawn()?);
-    for (path, says) in [("/readyz", "200 OK"), ("/metrics", "migpool_scheduler_leader 1")] {
+    // a whole line: the help text of the same page begins alike
+    for (path, says) in [
+        ("/readyz", "200 OK"),
+        ("/metrics", "\nmigpool_scheduler_leader 1\n"),
+    ] {
         world
             .until(120, "the extender has its first snapshot and leads", async || {
                 Ok(if get(path).contains(says) {
                     Ok(())
                 } else {
-                    Err(format!("http://{ADMIN}{path} does not say {says}"))
+                    Err(format!("http://{ADMIN}{path} does not say {:?}", says.trim()))
                 })
             })
             .await?;
@@ -118,12 +126,12 @@ fn get(path: &str) -> String {
 /// Our program only observes while the pods are created, and begins to plan when the scheduler starts.
 async fn batch(
     cluster: &Cluster,
+    access: &Path,
     world: &World,
-    count: u32,
     contender: &Contender<'_>,
     extender: Option<&Running>,
 ) -> Result<f64> {
-    let scheduler = contender.name;
+    let (scheduler, count) = (contender.name, contender.pods);
     eprintln!("{scheduler}: {count} pods ...");
     if extender.is_some() {
         set_mode(world, "Observe").await?;
@@ -143,7 +151,7 @@ async fn batch(
         .try_for_each(async |_| Ok(()))
         .await
         .context("create pods")?;
-    let config = config(cluster, contender)?;
+    let config = config(access, contender)?;
     let label = format!("bench={scheduler}");
     let mut command = Command::new(cluster.binaries().kubernetes.join("kube-scheduler"));
     command
@@ -163,7 +171,8 @@ async fn batch(
     let started = Instant::now();
     let mut bound = BTreeSet::new();
     let (mut first, mut last) = (None, Instant::now());
-    let watched = Config::default().labels(&label);
+    // a pod comes into this watch when it is bound, so the bench itself costs little
+    let watched = Config::default().labels(&label).fields("spec.nodeName!=");
     let mut pods = std::pin::pin!(watcher(api.clone(), watched).touched_objects());
     while bound.len() < count as usize {
         let left = LIMIT.saturating_sub(started.elapsed());
@@ -226,7 +235,7 @@ fn pod(scheduler: &str, number: u32) -> Value {
 }
 
 /// The scheduler's config file, in JSON, which is YAML too.
-fn config(cluster: &Cluster, contender: &Contender<'_>) -> Result<PathBuf> {
+fn config(access: &Path, contender: &Contender<'_>) -> Result<PathBuf> {
     let scheduler = contender.name;
     let extenders: Vec<Value> = contender
         .program
@@ -241,7 +250,7 @@ fn config(cluster: &Cluster, contender: &Contender<'_>) -> Result<PathBuf> {
     let config = json!({
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"kubeconfig": cluster.kubeconfig(), "qps": 5000, "burst": 5000},
+        "clientConnection": {"kubeconfig": access, "qps": 5000, "burst": 5000},
         "leaderElection": {"leaderElect": false},
         "percentageOfNodesToScore": contender.percentage,
         "profiles": [{"schedulerName": scheduler}],

@@ -18,16 +18,65 @@ struct Args {
     /// Node objects.
     #[arg(long, default_value_t = 5_000)]
     nodes: u32,
-    /// Pods for each run.
+    /// Pods for each run; those that look at every node for every pod get a quarter.
     #[arg(long, default_value_t = 2_000)]
     pods: u32,
-    /// Only the set-up of this name.
-    #[arg(long)]
-    only: Option<String>,
+    /// How often each set-up runs, in turns.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Only the set-ups of these names.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Our scheduler program, built with --release.
     #[arg(long, default_value = "target/release/migpool-scheduler")]
     scheduler: PathBuf,
 }
+
+/// Who is measured, and how.
+struct SetUp {
+    /// For the table.
+    what: &'static str,
+    /// Name of the kube-scheduler's profile.
+    name: &'static str,
+    /// `percentageOfNodesToScore`.
+    percentage: Option<u32>,
+    /// Whether our program is asked.
+    ours: bool,
+    /// Whether it nominates.
+    nominates: bool,
+}
+
+/// The first two are what the others are compared with.
+const SET_UPS: [SetUp; 4] = [
+    SetUp {
+        what: "stock, default sampling (10 % of the nodes)",
+        name: "bench-stock",
+        percentage: None,
+        ours: false,
+        nominates: false,
+    },
+    SetUp {
+        what: "stock, every node",
+        name: "bench-stock-100",
+        percentage: Some(100),
+        ours: false,
+        nominates: false,
+    },
+    SetUp {
+        what: "migpool, every node, exact place",
+        name: "bench-migpool",
+        percentage: Some(100),
+        ours: true,
+        nominates: false,
+    },
+    SetUp {
+        what: "migpool with nomination, every node, exact place",
+        name: "bench-nominated",
+        percentage: Some(100),
+        ours: true,
+        nominates: true,
+    },
+];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -53,64 +102,67 @@ async fn measure(args: &Args, cluster: &Cluster) -> Result<()> {
     eprintln!("creating {} Node and GpuNode objects of 8 GPUs ...", args.nodes);
     load::crds(&world).await?;
     load::nodes(&world, args.nodes).await?;
-    let ours = Some(args.scheduler.as_path());
-    let set_ups = [
-        (
-            "stock, default sampling (10 % of the nodes)",
-            "bench-stock",
-            None,
-            None,
-            false,
-        ),
-        ("stock, every node", "bench-stock-100", Some(100), None, false),
-        (
-            "migpool, every node, exact place",
-            "bench-migpool",
-            Some(100),
-            ours,
-            false,
-        ),
-        (
-            "migpool with nomination, every node, exact place",
-            "bench-nominated",
-            Some(100),
-            ours,
-            true,
-        ),
-    ];
-    let mut rates = Vec::new();
-    for (what, name, percentage, program, nominates) in set_ups {
-        if args.only.as_deref().is_some_and(|only| only != name) {
-            continue;
+    let access = load::access(cluster, &world).await?;
+    let mut rates = vec![Vec::new(); SET_UPS.len()];
+    for round in 1..=args.rounds {
+        eprintln!("round {round} of {}", args.rounds);
+        for (set_up, rates) in SET_UPS.iter().zip(&mut rates) {
+            if args.only.is_empty() || args.only.iter().any(|only| only == set_up.name) {
+                let rate = run::rate(cluster, &access, &world, set_up.contender(args));
+                rates.push(rate.await.context(set_up.what)?);
+            }
         }
-        let contender = Contender {
-            name,
-            percentage,
-            program,
-            nominates,
-        };
-        let rate = run::rate(cluster, &world, args.pods, contender)
-            .await
-            .context(what)?;
-        rates.push((what, rate));
     }
+    print(args, rates);
+    Ok(())
+}
+
+fn print(args: &Args, mut rates: Vec<Vec<f64>>) {
     println!(
-        "\npods bound per second, kube-scheduler {}, {} nodes x 8 GPUs, {} pods a run",
+        "\npods bound per second, kube-scheduler {}, {} nodes x 8 GPUs, {} pods a run, median of {} rounds",
         cluster::binaries::KUBERNETES_VERSION,
         args.nodes,
-        args.pods
+        args.pods,
+        args.rounds
     );
     println!(
-        "{:<50} {:>8} {:>11} {:>14}",
-        "set-up", "pods/s", "÷ sampling", "÷ every node"
+        "{:<50}{:>8}{:>7}{:>7}{:>12}{:>14}",
+        "set-up", "pods/s", "least", "most", "÷ sampling", "÷ every node"
     );
-    let ratio = |rate: f64, at: usize| rates.get(at).map_or(1.0, |(_, of): &(_, f64)| rate / of);
-    for (what, rate) in &rates {
+    rates.iter_mut().for_each(|rates| rates.sort_by(f64::total_cmp));
+    let median = |at: usize| {
+        rates
+            .get(at)
+            .and_then(|rates| rates.get(rates.len() / 2))
+            .copied()
+    };
+    for (at, set_up) in SET_UPS.iter().enumerate() {
+        let (Some(rate), Some(least), Some(most)) = (median(at), rates[at].first(), rates[at].last()) else {
+            continue;
+        };
+        let ratio = |to: usize| median(to).map_or_else(|| "-".to_owned(), |of| format!("{:.2}", rate / of));
         println!(
-            "{what:<50} {rate:>8.1} {:>11.2} {:>14.2}",
-            ratio(*rate, 0),
-            ratio(*rate, 1)
+            "{:<50}{rate:>8.1}{least:>7.1}{most:>7.1}{:>12}{:>14}",
+            set_up.what,
+            ratio(0),
+            ratio(1)
         );
     }
-    Ok(())
+}
+
+impl SetUp {
+    fn contender<'a>(&self, args: &'a Args) -> Contender<'a> {
+        let looks_at_all = self.percentage.is_some() && !self.nominates;
+        Contender {
+            name: self.name,
+            percentage: self.percentage,
+            program: self.ours.then_some(args.scheduler.as_path()),
+            nominates: self.nominates,
+            pods: if looks_at_all {
+                args.pods.div_ceil(4)
+            } else {
+                args.pods
+            },
+        }
+    }
 }
