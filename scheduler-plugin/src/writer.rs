@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Request};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Request, ValidationDirective};
 use kube::{Api, Client, Resource as _};
 use shared::api::GpuPool;
 use shared::names;
@@ -151,6 +151,8 @@ impl Writer {
         let patch = serde_json::json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}});
         let params = PatchParams {
             field_manager: Some(names::MANAGER_SCHEDULER.to_owned()),
+            // both fields are known; else the server decodes the whole pod twice
+            field_validation: Some(ValidationDirective::Ignore),
             ..PatchParams::default()
         };
         let pods = Request::new(Pod::url_path(&(), Some(&pod.namespace)));

@@ -104,8 +104,11 @@ impl Planner {
             }
         }
         self.take_back(freed);
-        let place = |planned: &Planned| in_turn.iter().position(|pod| *pod == planned.pod);
-        best.planned.sort_by_key(place);
+        let mut turn_of = vec![0; pending.len()];
+        for (turn, pod) in in_turn.iter().enumerate() {
+            turn_of[*pod] = turn;
+        }
+        best.planned.sort_by_key(|planned| turn_of[planned.pod]);
         best.planned
     }
 
