@@ -4,7 +4,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
 hack/setup.sh
 say "bench: building with --release"
-cargo build --release --workspace --bins
+cargo build --release --workspace --exclude simulator --bins
 for file in */benches/*.rs; do
     [ -e "$file" ] || continue
     cargo bench --package "${file%%/*}" --bench "$(basename "$file" .rs)"

@@ -1,5 +1,5 @@
-//! The numbers of each pool, see [`numbers`]. Counted node by node and kept until the node changes; written to
-//! `GpuPool.status` and shown as metrics.
+//! The numbers of each pool, counted node by node and kept until the node changes; written to `GpuPool.status` and
+//! shown as metrics.
 
 mod numbers;
 
