@@ -137,7 +137,11 @@ fn service_account_keys(folder: &Path) -> Result<()> {
     write_secret(&folder.join("sa.key"), &key.serialize_pem())
 }
 
-fn write_secret(path: &Path, text: &str) -> Result<()> {
+/// Writes a file that its owner alone can read.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_secret(path: &Path, text: &str) -> Result<()> {
     use std::io::Write as _;
     let mut file = fs::File::options()
         .write(true)

@@ -1,19 +1,12 @@
 //! A large cluster on paper: Node and GpuNode objects without machines behind them.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
-
 use anyhow::{Context as _, Result};
 use cluster::Cluster;
 use cluster::process::Processes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::{Node, ServiceAccount};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::config::Kubeconfig;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -23,8 +16,6 @@ use shared::mig::{Board, Place, Profile};
 use crate::oracle;
 use crate::world::World;
 
-/// The service account of the programs that are measured.
-const ACCOUNT: &str = "migpool-bench";
 /// Requests under way at once.
 const AT_ONCE: usize = 16;
 /// GPUs of a node.
@@ -38,39 +29,6 @@ pub fn stop_controllers(cluster: &Cluster) -> Result<()> {
     let processes = Processes::under(&cluster.plan().root);
     processes.kill("kube-controller-manager")?;
     processes.kill("kube-scheduler")
-}
-
-/// Logs in as the chart's programs do, by the token of a service account, which costs the API server less than to
-/// verify a client certificate with every request; gives the kubeconfig. All contenders use it.
-pub async fn access(cluster: &Cluster, world: &World) -> Result<PathBuf> {
-    let meta = json!({"name": ACCOUNT, "namespace": "default"});
-    let accounts: Api<ServiceAccount> = Api::namespaced(world.client.clone(), "default");
-    let account = serde_json::from_value(json!({"metadata": meta}))?;
-    accounts.create(&PostParams::default(), &account).await?;
-    let bindings: Api<ClusterRoleBinding> = Api::all(world.client.clone());
-    let binding = serde_json::from_value(json!({
-        "metadata": {"name": ACCOUNT},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "default"}],
-    }))?;
-    bindings.create(&PostParams::default(), &binding).await?;
-    let asked = serde_json::from_value(json!({"spec": {"audiences": [], "expirationSeconds": 7200}}))?;
-    let answer = accounts
-        .create_token_request(ACCOUNT, &PostParams::default(), &asked)
-        .await?;
-    let token = answer.status.context("the token request has no status")?.token;
-    let config = Kubeconfig::read_from(cluster.kubeconfig())?;
-    let mut config = serde_json::to_value(config)?;
-    config["users"][0]["user"] = json!({"token": token});
-    let path = cluster.plan().root.join("bench.kubeconfig");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&path)?;
-    file.write_all(&serde_json::to_vec_pretty(&config)?)?;
-    Ok(path)
 }
 
 /// Installs our CRDs.

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use cluster::Cluster;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher, watcher::Config};
@@ -181,7 +180,7 @@ async fn batch(
         };
         // a watch that was lost is opened again by itself
         let Ok(pod) = pod else { continue };
-        if is_bound(&pod) && bound.insert(pod.name_any()) {
+        if bound.insert(pod.name_any()) {
             last = Instant::now();
             first.get_or_insert(last);
         }
@@ -211,10 +210,6 @@ async fn set_mode(world: &World, mode: &str) -> Result<()> {
     let params = PatchParams::apply("migpool-bench").force();
     api.patch(name, &params, &Patch::Apply(pool)).await?;
     Ok(())
-}
-
-fn is_bound(pod: &Pod) -> bool {
-    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
 fn pod(scheduler: &str, number: u32) -> Value {

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use cluster::{Cluster, Options};
-use e2e::bench::load;
 use e2e::bench::run::{self, Contender};
+use e2e::bench::{access, load};
 use e2e::world::World;
 
 /// Measures pods bound per second.
@@ -102,7 +102,7 @@ async fn measure(args: &Args, cluster: &Cluster) -> Result<()> {
     eprintln!("creating {} Node and GpuNode objects of 8 GPUs ...", args.nodes);
     load::crds(&world).await?;
     load::nodes(&world, args.nodes).await?;
-    let access = load::access(cluster, &world).await?;
+    let access = access::kubeconfig(cluster, &world).await?;
     let mut rates = vec![Vec::new(); SET_UPS.len()];
     for round in 1..=args.rounds {
         eprintln!("round {round} of {}", args.rounds);
@@ -119,11 +119,11 @@ async fn measure(args: &Args, cluster: &Cluster) -> Result<()> {
 
 fn print(args: &Args, mut rates: Vec<Vec<f64>>) {
     println!(
-        "\npods bound per second, kube-scheduler {}, {} nodes x 8 GPUs, {} pods a run, median of {} rounds",
+        "\npods bound per second, kube-scheduler {}, {} nodes x 8 GPUs, median of {} rounds; {} pods a run, a quarter\nwhere every node is looked at for every pod",
         cluster::binaries::KUBERNETES_VERSION,
         args.nodes,
-        args.pods,
-        args.rounds
+        args.rounds,
+        args.pods
     );
     println!(
         "{:<50}{:>8}{:>7}{:>7}{:>12}{:>14}",
