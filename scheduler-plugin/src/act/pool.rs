@@ -39,17 +39,7 @@ impl PoolNumbers {
     pub fn count(&mut self, index: &Index, metrics: &Metrics) {
         let view = index.view();
         let pools = index.read(|books| books.pools.keys().cloned().collect::<BTreeSet<_>>());
-        let before = self.pools.len();
-        self.pools.retain(|name, _| pools.contains(name));
-        if self.pools.len() < before {
-            let is_in_none =
-                |counted: &&mut Counted| counted.pool.as_ref().is_some_and(|pool| !pools.contains(pool));
-            let lost = self.nodes.values_mut().filter(is_in_none);
-            lost.for_each(|counted| counted.pool = None);
-        }
-        for name in pools {
-            self.pools.entry(name).or_default();
-        }
+        self.follow(&pools);
         let is_gone = |name: &&String| !view.snapshot.nodes.contains_key(name.as_str());
         let gone: Vec<String> = self.nodes.keys().filter(is_gone).cloned().collect();
         gone.iter().for_each(|name| self.put(name, None));
@@ -68,6 +58,18 @@ impl PoolNumbers {
             }
         }
         self.all.show(metrics);
+    }
+
+    /// Counts these pools and no others. What was in one that is gone is in none, so that it is not taken from a later
+    /// pool of the same name.
+    fn follow(&mut self, pools: &BTreeSet<String>) {
+        self.pools.retain(|name, _| pools.contains(name));
+        for counted in self.nodes.values_mut() {
+            counted.pool = counted.pool.take().filter(|pool| self.pools.contains_key(pool));
+        }
+        for name in pools {
+            self.pools.entry(name.clone()).or_default();
+        }
     }
 
     /// Puts a node's numbers in place of those it had in the sums.
@@ -144,39 +146,59 @@ mod tests {
         PoolPart::of(serde_json::from_value(object).unwrap())
     }
 
+    /// A node with so many GPUs, of which so many have half a GPU given away.
+    fn counted(pool: Option<&str>, gpus: u32, used: usize) -> Counted {
+        let mut a = node("a", "H100-80GB", gpus);
+        for gpu in &mut a.gpus[..used] {
+            let place = "3g.40gb:4".parse().unwrap();
+            let used = Use::Allocated;
+            gpu.put(Slice { place, used }, Some(owner("p")));
+        }
+        Counted {
+            version: 0,
+            pool: pool.map(ToOwned::to_owned),
+            numbers: Numbers::of_node(&a, &tables()),
+        }
+    }
+
+    fn pools(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    /// A sum says what a fresh one over these nodes does.
+    fn is_sum_of(sum: &Numbers, nodes: &[Counted]) {
+        let mut fresh = Numbers::default();
+        nodes.iter().for_each(|counted| fresh.add(&counted.numbers));
+        assert_eq!(sum.status(None, Vec::new()), fresh.status(None, Vec::new()));
+    }
+
     #[test]
     fn the_sums_follow_nodes_that_change_move_and_go() {
-        let counted = |pool: Option<&str>, gpus: u32, used: u32| {
-            let mut a = node("a", "H100-80GB", gpus);
-            for gpu in &mut a.gpus[..used as usize] {
-                let place = "3g.40gb:4".parse().unwrap();
-                let used = Use::Allocated;
-                gpu.put(Slice { place, used }, Some(owner("p")));
-            }
-            Counted {
-                version: 0,
-                pool: pool.map(ToOwned::to_owned),
-                numbers: Numbers::of_node(&a, &tables()),
-            }
-        };
         let mut sums = PoolNumbers::default();
-        for pool in ["one", "other"] {
-            sums.pools.insert(pool.to_owned(), Numbers::default());
-        }
+        sums.follow(&pools(&["one", "other"]));
         sums.put("a", Some(counted(Some("one"), 2, 1)));
         sums.put("b", Some(counted(Some("one"), 3, 2)));
         sums.put("c", Some(counted(None, 1, 1)));
+        is_sum_of(&sums.pools["one"], &[counted(None, 2, 1), counted(None, 3, 2)]);
         sums.put("a", Some(counted(Some("other"), 2, 0)));
         sums.put("b", None);
-        let is = |sums: &Numbers, of: &[Counted]| {
-            let mut fresh = Numbers::default();
-            of.iter().for_each(|counted| fresh.add(&counted.numbers));
-            assert_eq!(sums.status(None, Vec::new()), fresh.status(None, Vec::new()));
-        };
-        is(&sums.pools["one"], &[]);
-        is(&sums.pools["other"], &[counted(None, 2, 0)]);
-        let status = sums.all.status(None, Vec::new());
-        assert_eq!((status.nodes, status.gpus, status.allocated), (2, 3, 1));
+        is_sum_of(&sums.pools["one"], &[]);
+        is_sum_of(&sums.pools["other"], &[counted(None, 2, 0)]);
+        is_sum_of(&sums.all, &[counted(None, 2, 0), counted(None, 1, 1)]);
+    }
+
+    #[test]
+    fn a_pool_that_goes_and_comes_back_starts_from_nothing() {
+        let mut sums = PoolNumbers::default();
+        sums.follow(&pools(&["one"]));
+        sums.put("a", Some(counted(Some("one"), 2, 1)));
+        sums.follow(&pools(&[]));
+        assert!(sums.pools.is_empty());
+        sums.follow(&pools(&["one"]));
+        is_sum_of(&sums.pools["one"], &[]);
+        sums.put("a", Some(counted(Some("one"), 2, 2)));
+        is_sum_of(&sums.pools["one"], &[counted(None, 2, 2)]);
+        is_sum_of(&sums.all, &[counted(None, 2, 2)]);
     }
 
     #[test]
