@@ -23,8 +23,9 @@ pub const HAIR_COST: i64 = 50_000;
 /// has no devices, and until then it refuses every replacement. Binding, pause and write together stay under the
 /// extender's `httpTimeout`.
 pub const REFUSAL_PAUSE_MILLISECONDS: u64 = 900;
-/// A running pod is moved only to let in a request of at least this many memory slices: half a GPU of 80 GB. The
-/// moves that smaller requests would cost bring no utilisation (e2e/simulator/RESULTS.md).
+/// A running pod is moved only to let in a request of at least this many memory slices, half a GPU of 80 GB, and one
+/// that is larger than what moves. The moves that smaller requests would cost bring no utilisation, and those of equals
+/// a tenth of a point (e2e/simulator/RESULTS.md).
 pub const MOVES_FROM_SLICES: u8 = 4;
 /// Kinds of request whose order of nodes is kept between decisions: the profiles of a board, each with a handful of
 /// amounts of CPU. Each costs about 100 bytes a node, and one that is not kept a look at every node.

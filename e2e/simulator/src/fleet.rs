@@ -10,7 +10,7 @@ use shared::decide::score::{Demand, Tables};
 use shared::mig::Board;
 use shared::mig::layout::plain;
 use shared::names::{DeviceId, Placements};
-use shared::policy::{MOVES_FROM_SLICES, Policy};
+use shared::policy::Policy;
 use shared::snapshot::{Gpu, Node, Owner, Request, Snapshot, Want};
 
 /// What a moved pod's slice is entered under, and the container of pods that are made up.
@@ -19,20 +19,16 @@ pub const CONTAINER: &str = "main";
 /// What the UUIDs of GPUs begin with.
 const GPU: &str = "GPU-";
 
-/// Everything may move everywhere, for requests that are large enough.
-struct Worth;
+/// Everything may move everywhere, where it is worth it.
+struct Unbound;
 
-impl Rules for Worth {
+impl Rules for Unbound {
     fn offered(&self, _: &Node) -> bool {
         true
     }
 
     fn may_move(&self, _: &Owner, _: &Node, _: &Node) -> bool {
         true
-    }
-
-    fn worth(&self, gained: u8, _: u8) -> bool {
-        gained >= MOVES_FROM_SLICES
     }
 }
 
@@ -171,7 +167,7 @@ impl Fleet {
         let [(Some(profile), 1)] = request.distinct()[..] else {
             return None;
         };
-        let Repair { owner, to, opens, .. } = one_move(&self.snapshot, profile, &self.tables, &Worth)?;
+        let Repair { owner, to, opens, .. } = one_move(&self.snapshot, profile, &self.tables, &Unbound)?;
         let moved = owner.pod.parse().ok()?;
         self.depart(moved);
         self.moves += 1;

@@ -11,6 +11,7 @@ use crate::api::gpu_pool::Mode;
 use crate::mig::layout::window;
 use crate::mig::{Board, Layout, Place, Profile, Slice, Use};
 use crate::names::DeviceId;
+use crate::policy::MOVES_FROM_SLICES;
 use crate::snapshot::{Gpu, Node, NodeState, Owner, Snapshot};
 
 /// A place on a node.
@@ -53,8 +54,11 @@ pub trait Rules {
     /// Whether this pod may be moved from one node to another, or within one: it is of ours, has no veto, was not
     /// moved lately, and the node takes it.
     fn may_move(&self, owner: &Owner, from: &Node, to: &Node) -> bool;
-    /// Whether room for so many memory slices is worth the restart of a pod that has so many.
-    fn worth(&self, gained: u8, moved: u8) -> bool;
+    /// Whether room for so many memory slices is worth the restart of a pod that has so many: for half a GPU or more,
+    /// and where less is moved than let in.
+    fn worth(&self, gained: u8, moved: u8) -> bool {
+        gained >= MOVES_FROM_SLICES && moved < gained
+    }
 }
 
 /// Everything may go everywhere, at any price.

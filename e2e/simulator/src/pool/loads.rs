@@ -74,7 +74,7 @@ pub fn c1(setup: &Setup) -> Section {
         title: format!("GPUs for a steady load of {SLICES} memory slices at any time (H100-80GB)"),
         notes: vec![
             setup.service(),
-            "one GPU each: Erlang's loss formula, exact. best layout: slices cut once, the best found for the mix. dynamic: production's placement, a pod moved at most once for a request of half a GPU or more. reference: EF+.2 with one move, told the true mix.".to_owned(),
+            "one GPU each: Erlang's loss formula, exact. best layout: slices cut once, the best found for the mix. dynamic: production's placement, a pod moved at most once for a larger request of half a GPU or more. reference: EF+.2 with one move, told the true mix.".to_owned(),
             "no geometry, ceiling: all slices in one heap that lets in what fits, exact; no layout of slices comes below it but by refusing large requests.".to_owned(),
             format!(
                 "The published figures for dynamic come from five seeds, which asked for some {REFERENCE_SLICES} slices; at {SLICES} not even a heap reaches all of them. Both loads are checked."

@@ -110,13 +110,45 @@ fn rules_are_heard_and_the_next_way_is_taken() {
     };
     assert_eq!(asked("nobody"), "0/1g.10gb:6");
     assert_eq!(asked("0/1g.10gb:6"), "1/2g.20gb:4");
-    // half a GPU is not worth a quarter by these rules, though there is a way out
+    // by these rules half a GPU is not worth a quarter, though there is a way out
     let snapshot = used(&[&["2g.20gb:2"]]);
     let half = "4g.40gb".parse().unwrap();
     assert_eq!(
         one_move(&snapshot, half, &tables(&snapshot), &Stays("nobody")),
         None
     );
+}
+
+#[test]
+fn nobody_is_restarted_for_as_much_as_it_has_or_for_less_than_half_a_gpu() {
+    struct AsUsual;
+    impl Rules for AsUsual {
+        fn offered(&self, _: &Node) -> bool {
+            true
+        }
+        fn may_move(&self, _: &Owner, _: &Node, _: &Node) -> bool {
+            true
+        }
+    }
+    let moved = |gpus: &[&[&str]], profile: &str| {
+        let snapshot = used(gpus);
+        let found = one_move(&snapshot, profile.parse().unwrap(), &tables(&snapshot), &AsUsual);
+        assert!(repair(&snapshot, profile).is_some(), "there is a way: {gpus:?} {profile}");
+        found.map(|repair| repair.owner.pod)
+    };
+    // a 4g may begin at 0 alone, and half of the other GPU is free
+    assert_eq!(moved(&[&["3g.40gb:0"]], "4g.40gb"), None);
+    assert_eq!(
+        moved(&[&["2g.20gb:2"], &["7g.80gb:0"]], "4g.40gb"),
+        Some("0/2g.20gb:2".into())
+    );
+    assert_eq!(
+        moved(&[&["3g.40gb:0"], &["3g.40gb:0"]], "7g.80gb"),
+        Some("0/3g.40gb:0".into())
+    );
+    // one of two slices in the way of a quarter: 2g may begin at 0, 2 and 4
+    let full: &[&[&str]] = &[&["1g.10gb:1", "2g.20gb:2", "1g.10gb:4", "1g.20gb:6"]];
+    assert_eq!(moved(full, "2g.20gb"), None);
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn needed(replay: &Replay<'_>, trace: &Trace, question: &Question) -> Section {
             percent(question.accept)
         ),
         "ceiling: what slices without geometry would save at the same service: all compute and memory in one heap. With 1g slices alone it comes to 1 - 1/7 = 85.7 %, with slices of half a GPU to 50 %.".to_owned(),
-        "GPUs each: as many whole GPUs as a pod's slices would fill. dynamic: production's placement; a pod is moved at most once for another of half a GPU or more.".to_owned(),
+        "GPUs each: as many whole GPUs as a pod's slices would fill. dynamic: production's placement; a pod is moved at most once for a larger one of half a GPU or more.".to_owned(),
     ];
     if let Some(layout) = found[1] {
         notes.push(format!(
