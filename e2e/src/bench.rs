@@ -1,9 +1,13 @@
 //! What the pods-per-second bench needs.
 //!
 //! * [`access`] - how the programs log in
+//! * [`batch`] - the pods of a run
 //! * [`load`] - a cluster of plain Node and GpuNode objects
 //! * [`run`] - one kube-scheduler over one batch of pods
+//! * [`usage`] - which program spends how much CPU on a pod
 
 pub mod access;
+pub mod batch;
 pub mod load;
 pub mod run;
+pub mod usage;

@@ -156,7 +156,8 @@ impl Writer {
             ..PatchParams::default()
         };
         let pods = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
-        let request = pods.patch_subresource("status", &pod.name, &params, &Patch::Merge(&patch));
+        // of the patches that a server can apply this costs it least: it need not write the pod as JSON and read it again
+        let request = pods.patch_subresource("status", &pod.name, &params, &Patch::Strategic(&patch));
         let write = async {
             let mut request = request.map_err(kube::Error::BuildRequest)?;
             // the answer is of no use here: its head will do

@@ -20,8 +20,8 @@ use crate::world::World;
 const AT_ONCE: usize = 16;
 /// GPUs of a node.
 const GPUS: u32 = 8;
-/// Share of each GPU's memory slices that is used at first, percent.
-const FULL_PERCENT: u32 = 70;
+/// Share of a GPU's memory slices that is used at first, percent: drawn for each.
+const FULL_PERCENT: std::ops::RangeInclusive<u32> = 40..=100;
 
 /// Stops the cluster's controllers, which would taint nodes that have no kubelet, and its own scheduler, which would
 /// follow every pod of the schedulers that are measured.
@@ -92,7 +92,8 @@ pub async fn nodes(world: &World, count: u32) -> Result<()> {
         .await
 }
 
-/// A Node and its GpuNode that agree on what is allocatable.
+/// A Node and its GpuNode. No pod stands behind the slices that are used at first, so the Node offers only what there
+/// is beside them.
 fn pair(number: u32, board: &Board) -> (Value, Value) {
     let mut random = StdRng::seed_from_u64(u64::from(number));
     let name = format!("paper-{number:05}");
@@ -123,6 +124,14 @@ fn pair(number: u32, board: &Board) -> (Value, Value) {
         .unwrap_or_default();
     let mut resources = json!({"cpu": "96", "memory": "1Ti", "pods": "250"});
     for (profile, count) in counts {
+        let used = profile.to_string();
+        let used = gpus
+            .iter()
+            .flat_map(|gpu| gpu["slices"].as_array())
+            .flatten()
+            .filter(|slice| slice["profile"] == used.as_str())
+            .count();
+        let count = count.saturating_sub(used);
         resources[shared::names::resource(profile)] = json!(count.to_string());
     }
     let node = json!({
@@ -138,12 +147,13 @@ fn pair(number: u32, board: &Board) -> (Value, Value) {
 
 /// Random slices until a share of the memory slices is used.
 fn fill(board: &Board, random: &mut StdRng) -> Vec<Place> {
+    let full = random.random_range(FULL_PERCENT);
     let profiles: Vec<Profile> = shared::mig::layout::plain(board).map(|row| row.profile).collect();
     let mut places: Vec<Place> = Vec::new();
     let size = |place: &Place| board.row(place.profile).map_or(0, |row| u32::from(row.size));
     for _ in 0..50 {
         let used: u32 = places.iter().map(size).sum();
-        if used * 100 >= FULL_PERCENT * u32::from(board.memory_slices) {
+        if used * 100 >= full * u32::from(board.memory_slices) {
             break;
         }
         let profile = profiles[random.random_range(0..profiles.len())];

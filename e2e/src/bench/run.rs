@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use cluster::Cluster;
+use cluster::command::wait_until;
+use cluster::process::Processes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -16,24 +18,37 @@ use serde_json::{Value, json};
 
 use shared::api::GpuPool;
 
+use super::batch::Batch;
+use super::usage::{PROGRAMS, Usage};
 use crate::world::World;
 
 /// Where our extender listens in these runs.
 const EXTENDER: &str = "127.0.0.1:19401";
 /// Where its admin endpoints are.
 const ADMIN: &str = "127.0.0.1:19403";
+/// Longest that a program may take to end once it is asked to; it is killed then.
+const GRACE: Duration = Duration::from_secs(10);
 /// Longest that one run may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// A program that ends with its guard.
 struct Running(Child);
 
+impl Running {
+    fn pid(&self) -> Option<i32> {
+        i32::try_from(self.0.id()).ok()
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         // our program gives its lease back, so that the next one need not wait for it; a program may also have ended
         // by itself, which the run has noticed by then
         let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-        let _ = self.0.wait();
+        if !wait_until(GRACE, || !matches!(self.0.try_wait(), Ok(None))) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 }
 
@@ -48,12 +63,28 @@ pub struct Contender<'a> {
     pub program: Option<&'a Path>,
     /// Whether our program plans ahead and nominates.
     pub nominates: bool,
-    /// Pods it gets.
+    /// Which pods it gets.
+    pub batch: Batch,
+    /// How many.
     pub pods: u32,
 }
 
-/// Pods bound per second by one scheduler; it and our program log in with the kubeconfig `access`.
-pub async fn rate(cluster: &Cluster, access: &Path, world: &World, contender: Contender<'_>) -> Result<f64> {
+/// What came of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// Pods bound per second, from the first to the last.
+    pub rate: f64,
+    /// CPU for each of them by program, milliseconds.
+    pub cpu: [f64; PROGRAMS.len()],
+}
+
+/// Has one scheduler bind its pods; it and our program log in with the kubeconfig `access`.
+pub async fn run(
+    cluster: &Cluster,
+    access: &Path,
+    world: &World,
+    contender: Contender<'_>,
+) -> Result<Outcome> {
     let extender = match contender.program {
         Some(program) => Some(extender(access, world, program, &contender).await?),
         None => None,
@@ -120,7 +151,7 @@ fn get(path: &str) -> String {
     ask().unwrap_or_default()
 }
 
-/// Creates the pods, starts a kube-scheduler for them, and gives the rate from the first binding to the last.
+/// Creates the pods, starts a kube-scheduler for them, and measures from the first binding to the last.
 ///
 /// Our program only observes while the pods are created, and begins to plan when the scheduler starts.
 async fn batch(
@@ -129,7 +160,7 @@ async fn batch(
     world: &World,
     contender: &Contender<'_>,
     extender: Option<&Running>,
-) -> Result<f64> {
+) -> Result<Outcome> {
     let (scheduler, count) = (contender.name, contender.pods);
     eprintln!("{scheduler}: {count} pods ...");
     if extender.is_some() {
@@ -137,7 +168,7 @@ async fn batch(
     }
     let api = world.pods();
     let create = |number: u32| {
-        let (api, pod) = (api.clone(), pod(scheduler, number));
+        let (api, pod) = (api.clone(), contender.batch.pod(scheduler, number));
         async move {
             api.create(&PostParams::default(), &serde_json::from_value(pod)?)
                 .await
@@ -167,6 +198,14 @@ async fn batch(
     if contender.nominates {
         set_mode(world, "Dynamic").await?;
     }
+    let processes = Processes::under(&cluster.plan().root);
+    let recorded = |name| processes.running(name).map(|identity| identity.pid);
+    let pids = [
+        running.pid(),
+        extender.and_then(Running::pid),
+        recorded("kube-apiserver"),
+        recorded("etcd"),
+    ];
     let started = Instant::now();
     let mut bound = BTreeSet::new();
     let (mut first, mut last) = (None, Instant::now());
@@ -182,9 +221,10 @@ async fn batch(
         let Ok(pod) = pod else { continue };
         if bound.insert(pod.name_any()) {
             last = Instant::now();
-            first.get_or_insert(last);
+            first.get_or_insert_with(|| (last, Usage::of(pids)));
         }
     }
+    let used = Usage::of(pids);
     drop(running);
     if contender.nominates {
         let written = "migpool_scheduler_writes_total{object=\"nomination\",outcome=\"ok\"}";
@@ -192,13 +232,17 @@ async fn batch(
         let count = metrics.lines().find_map(|line| line.strip_prefix(written));
         eprintln!("  nominations written: {}", count.unwrap_or(" 0").trim());
     }
-    let seconds = last.duration_since(first.unwrap_or(last)).as_secs_f64().max(1e-3);
+    let (first, before) = first.unwrap_or((last, used));
+    let seconds = last.duration_since(first).as_secs_f64().max(1e-3);
     api.delete_collection(
         &DeleteParams::default().grace_period(0),
         &ListParams::default().labels(&label),
     )
     .await?;
-    Ok(f64::from(count - 1) / seconds)
+    Ok(Outcome {
+        rate: f64::from(count - 1) / seconds,
+        cpu: used.since(&before, count - 1),
+    })
 }
 
 /// Sets the mode of the default pool.
@@ -210,23 +254,6 @@ async fn set_mode(world: &World, mode: &str) -> Result<()> {
     let params = PatchParams::apply("migpool-bench").force();
     api.patch(name, &params, &Patch::Apply(pool)).await?;
     Ok(())
-}
-
-fn pod(scheduler: &str, number: u32) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": format!("{scheduler}-{number:05}"), "labels": {"bench": scheduler}},
-        "spec": {
-            "schedulerName": scheduler,
-            "terminationGracePeriodSeconds": 0,
-            "tolerations": [{"operator": "Exists"}],
-            "containers": [{
-                "name": "main", "image": "none",
-                "resources": {"requests": {"cpu": "1", "memory": "1Gi", "nvidia.com/mig-1g.10gb": "1"},
-                              "limits": {"nvidia.com/mig-1g.10gb": "1"}},
-            }],
-        },
-    })
 }
 
 /// The scheduler's config file, in JSON, which is YAML too.

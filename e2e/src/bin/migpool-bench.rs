@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use cluster::{Cluster, Options};
-use e2e::bench::run::{self, Contender};
+use e2e::bench::batch::Batch;
+use e2e::bench::run::{self, Contender, Outcome};
+use e2e::bench::usage::PROGRAMS;
 use e2e::bench::{access, load};
 use e2e::world::World;
 
@@ -24,6 +26,9 @@ struct Args {
     /// How often each set-up runs, in turns.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
+    /// Which pods come.
+    #[arg(long, value_delimiter = ',', default_value = "alike,mixed")]
+    batches: Vec<Batch>,
     /// Only the set-ups of these names.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -91,7 +96,11 @@ async fn main() -> Result<()> {
         chart: false,
         ..Options::default()
     })?;
-    let result = measure(&args, &cluster).await;
+    // what was started ends with the future that started it
+    let result = tokio::select! {
+        result = measure(&args, &cluster) => result,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
     cluster.down()?;
     result
 }
@@ -103,61 +112,80 @@ async fn measure(args: &Args, cluster: &Cluster) -> Result<()> {
     load::crds(&world).await?;
     load::nodes(&world, args.nodes).await?;
     let access = access::kubeconfig(cluster, &world).await?;
-    let mut rates = vec![Vec::new(); SET_UPS.len()];
-    for round in 1..=args.rounds {
-        eprintln!("round {round} of {}", args.rounds);
-        for (set_up, rates) in SET_UPS.iter().zip(&mut rates) {
-            if args.only.is_empty() || args.only.iter().any(|only| only == set_up.name) {
-                let rate = run::rate(cluster, &access, &world, set_up.contender(args));
-                rates.push(rate.await.context(set_up.what)?);
+    for batch in &args.batches {
+        let mut outcomes = vec![Vec::new(); SET_UPS.len()];
+        for round in 1..=args.rounds {
+            eprintln!("pods {}: round {round} of {}", batch.what(), args.rounds);
+            for (set_up, outcomes) in SET_UPS.iter().zip(&mut outcomes) {
+                if args.only.is_empty() || args.only.iter().any(|only| only == set_up.name) {
+                    let outcome = run::run(cluster, &access, &world, set_up.contender(args, *batch));
+                    outcomes.push(outcome.await.context(set_up.what)?);
+                }
             }
         }
+        print(args, *batch, outcomes);
     }
-    print(args, rates);
     Ok(())
 }
 
-fn print(args: &Args, mut rates: Vec<Vec<f64>>) {
+fn print(args: &Args, batch: Batch, mut outcomes: Vec<Vec<Outcome>>) {
     println!(
-        "\npods bound per second, kube-scheduler {}, {} nodes x 8 GPUs, median of {} rounds; {} pods a run, a quarter\nwhere every node is looked at for every pod",
+        "\npods bound per second, kube-scheduler {}, {} nodes x 8 GPUs, median of {} rounds; {} pods a run, a quarter\nwhere every node is looked at for every pod; pods {}",
         cluster::binaries::KUBERNETES_VERSION,
         args.nodes,
         args.rounds,
-        args.pods
+        args.pods,
+        batch.what()
     );
     println!(
-        "{:<50}{:>8}{:>7}{:>7}{:>12}{:>14}",
-        "set-up", "pods/s", "least", "most", "÷ sampling", "÷ every node"
+        "{:<50}{:>8}{:>7}{:>7}{:>12}{:>14}   CPU ms a pod: {}",
+        "set-up",
+        "pods/s",
+        "least",
+        "most",
+        "÷ sampling",
+        "÷ every node",
+        PROGRAMS.join("  ")
     );
-    rates.iter_mut().for_each(|rates| rates.sort_by(f64::total_cmp));
-    let median = |at: usize| {
-        rates
-            .get(at)
-            .and_then(|rates| rates.get(rates.len() / 2))
-            .copied()
-    };
+    for outcomes in &mut outcomes {
+        outcomes.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+    }
+    let median = |at: usize| outcomes[at].get(outcomes[at].len() / 2).copied();
     for (at, set_up) in SET_UPS.iter().enumerate() {
-        let (Some(rate), Some(least), Some(most)) = (median(at), rates[at].first(), rates[at].last()) else {
+        let (Some(outcome), Some(least), Some(most)) =
+            (median(at), outcomes[at].first(), outcomes[at].last())
+        else {
             continue;
         };
-        let ratio = |to: usize| median(to).map_or_else(|| "-".to_owned(), |of| format!("{:.2}", rate / of));
-        println!(
-            "{:<50}{rate:>8.1}{least:>7.1}{most:>7.1}{:>12}{:>14}",
+        let ratio = |to: usize| {
+            median(to).map_or_else(|| "-".to_owned(), |of| format!("{:.2}", outcome.rate / of.rate))
+        };
+        print!(
+            "{:<50}{:>8.1}{:>7.1}{:>7.1}{:>12}{:>14}{:>16}",
             set_up.what,
+            outcome.rate,
+            least.rate,
+            most.rate,
             ratio(0),
-            ratio(1)
+            ratio(1),
+            ""
         );
+        for (program, cpu) in PROGRAMS.iter().zip(outcome.cpu) {
+            print!("{cpu:>width$.2}  ", width = program.len());
+        }
+        println!();
     }
 }
 
 impl SetUp {
-    fn contender<'a>(&self, args: &'a Args) -> Contender<'a> {
+    fn contender<'a>(&self, args: &'a Args, batch: Batch) -> Contender<'a> {
         let looks_at_all = self.percentage.is_some() && !self.nominates;
         Contender {
             name: self.name,
             percentage: self.percentage,
             program: self.ours.then_some(args.scheduler.as_path()),
             nominates: self.nominates,
+            batch,
             pods: if looks_at_all {
                 args.pods.div_ceil(4)
             } else {

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use shared::api::gpu_pool::Mode;
-use shared::decide::nominate::{Pending, Planned, Planner};
+use shared::decide::nominate::{Pending, Plan, Planned, Planner};
 use shared::decide::score::Tables;
 use shared::policy::{
     LEADER_TURN_SECONDS, NOMINATION_TURN_MILLISECONDS, NOMINATIONS_AT_ONCE, NOMINATIONS_PER_TURN,
+    PLANNED_AHEAD,
 };
 use shared::snapshot::Node;
 use tokio::sync::watch::Receiver;
@@ -121,28 +122,28 @@ impl Nominate {
         self.index.planning(true);
         let view = self.index.view();
         self.planner.follow(&view.snapshot);
-        let plan = self.places(&fresh, &view.tables);
-        let seated = pods_of(&plan);
-        let left_out = (0..fresh.len()).filter(|at| !seated.contains(at));
-        let highest = left_out.map(|at| fresh[at].pending.priority).max();
+        // one turn's more at least, so that a pod of a high priority never waits for those that are planned
+        let ahead = waiting.len() - fresh.len();
+        let most = PLANNED_AHEAD.saturating_sub(ahead).max(NOMINATIONS_PER_TURN);
+        let plan = self.places(&fresh, most, &view.tables);
+        let highest = plan.left_out.iter().map(|at| fresh[*at].pending.priority).max();
         let in_the_way = |one: &Waiting| one.pending.held.is_some() && Some(one.pending.priority) < highest;
         if !waiting.iter().any(in_the_way) {
-            self.hold(&fresh, plan);
+            self.hold(&fresh, plan.planned);
             return;
         }
         // the whole plan anew, the more important first; what is held is kept where it can be
         let all: Vec<&Waiting> = waiting.iter().collect();
-        let plan = self.places(&all, &view.tables);
-        let seated = pods_of(&plan);
-        for (at, one) in all.iter().enumerate() {
-            if one.pending.held.is_some() && !seated.contains(&at) {
+        let plan = self.places(&all, usize::MAX, &view.tables);
+        for one in plan.left_out.iter().map(|at| all[*at]) {
+            if one.pending.held.is_some() {
                 self.index.withdraw(&one.pod.uid);
             }
         }
-        self.hold(&all, plan);
+        self.hold(&all, plan.planned);
     }
 
-    fn places<'w>(&mut self, pods: &[&'w Waiting], tables: &Arc<Tables>) -> Vec<Planned> {
+    fn places<'w>(&mut self, pods: &[&'w Waiting], most: usize, tables: &Arc<Tables>) -> Plan {
         // pods with the same rules are alike
         let mut rules: Vec<&NodeRules> = Vec::new();
         let mut alike = |one: &'w Waiting| {
@@ -166,24 +167,27 @@ impl Nominate {
                 && node.has_besides(&one.pending.request) != Some(false)
                 && index.may_go(&one.rules, &node.name)
         };
-        self.planner.plan(&pending, tables, offers)
+        self.planner.plan(&pending, most, tables, offers)
     }
 
     fn hold(&self, pods: &[&Waiting], plan: Vec<Planned>) {
-        let mut held = 0;
         for planned in plan {
             let one = pods[planned.pod];
             let is_new = one.pending.held.as_ref() != Some(&planned.seats);
-            if one.may_be_nominated && is_new && held < NOMINATIONS_PER_TURN {
-                held += usize::from(self.index.nominate(&one.pod, &planned.seats));
+            if one.may_be_nominated && is_new {
+                self.index.nominate(&one.pod, &planned.seats);
             }
         }
     }
 
-    /// What is written on each pod and should not be, or the other way round.
+    /// What is written on each pod and should not be, or the other way round: as much of it as one turn writes, in the
+    /// order in which kube-scheduler comes to the pods.
     fn due(&self, waiting: &[Waiting]) -> Vec<Write> {
         let mut writes = Vec::new();
         for one in waiting {
+            if writes.len() == NOMINATIONS_PER_TURN {
+                break;
+            }
             if one.nominated.as_ref().is_some_and(|nominated| !nominated.ours) {
                 continue;
             }
@@ -202,11 +206,6 @@ impl Nominate {
         }
         writes
     }
-}
-
-/// Which of the pending pods a plan has a place for.
-fn pods_of(plan: &[Planned]) -> BTreeSet<usize> {
-    plan.iter().map(|planned| planned.pod).collect()
 }
 
 /// Writes one nomination, unless kube-scheduler has come to the pod meanwhile. Whether it stands there now.

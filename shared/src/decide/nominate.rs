@@ -46,6 +46,15 @@ pub struct Planned {
     pub seats: Seats,
 }
 
+/// What comes of planning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Who goes where, in the order in which kube-scheduler will come to them.
+    pub planned: Vec<Planned>,
+    /// Which of the pending pods fit nowhere. Those that the plan did not come to are in neither list.
+    pub left_out: Vec<usize>,
+}
+
 /// Plans, and keeps between plans what did not change.
 #[derive(Debug, Default)]
 pub struct Planner {
@@ -55,7 +64,7 @@ pub struct Planner {
 
 /// One way to place the pods, and how the pool looks then.
 struct Attempt {
-    planned: Vec<Planned>,
+    plan: Plan,
     /// Memory that is given away, GB.
     allocated: u64,
     /// Expected fragments on the nodes of the plan: what each placement added.
@@ -84,32 +93,40 @@ impl Planner {
         }
     }
 
-    /// Places for as many of the pods as can have one; `offers` says whether a pod may go to a node. In the order in
-    /// which kube-scheduler will come to them.
+    /// Places for as many of the pods as can have one; once the first `most` have one, for none that comes after them.
+    /// `offers` says whether a pod may go to a node.
     pub fn plan(
         &mut self,
         pending: &[Pending],
+        most: usize,
         tables: &Arc<Tables>,
         mut offers: impl FnMut(usize, &Node) -> bool,
-    ) -> Vec<Planned> {
+    ) -> Plan {
         let freed = self.free_held(pending);
-        let in_turn = order(pending);
-        let mut best = self.attempt(pending, &in_turn, tables, &mut offers);
+        let mut in_turn = order(pending);
+        let mut turn_of = vec![0; pending.len()];
+        for (turn, pod) in in_turn.iter().enumerate() {
+            turn_of[*pod] = turn;
+        }
+        // who has a place loses it to a more important pod alone: a plan made again is the same plan
+        let first = |pod: &usize| (Reverse(pending[*pod].priority), pending[*pod].held.is_none());
+        in_turn.sort_by_key(first);
+        let mut best = self.attempt(pending, &in_turn, most, tables, &mut offers);
+        // both ways to place them are for the same pods
+        in_turn.truncate(best.plan.planned.len() + best.plan.left_out.len());
         let mut largest_first = in_turn.clone();
-        largest_first.sort_by_key(|pod| (Reverse(pending[*pod].priority), Reverse(memory(&pending[*pod]))));
+        largest_first.sort_by_key(|pod| (first(pod), Reverse(memory(&pending[*pod]))));
         if largest_first != in_turn {
-            let other = self.attempt(pending, &largest_first, tables, &mut offers);
+            let other = self.attempt(pending, &largest_first, usize::MAX, tables, &mut offers);
             if other.is_better_than(&best) {
                 best = other;
             }
         }
         self.take_back(freed);
-        let mut turn_of = vec![0; pending.len()];
-        for (turn, pod) in in_turn.iter().enumerate() {
-            turn_of[*pod] = turn;
-        }
-        best.planned.sort_by_key(|planned| turn_of[planned.pod]);
-        best.planned
+        let mut plan = best.plan;
+        plan.planned.sort_by_key(|planned| turn_of[planned.pod]);
+        plan.left_out.sort_by_key(|pod| turn_of[*pod]);
+        plan
     }
 
     /// Frees what is held for these pods, so that the plan decides on it anew.
@@ -138,16 +155,17 @@ impl Planner {
         }
     }
 
-    /// Places the pods one by one in this order; the snapshot is as it was afterwards.
+    /// Places the pods one by one in this order until `most` have a place; the snapshot is as it was afterwards.
     fn attempt(
         &mut self,
         pending: &[Pending],
         order: &[usize],
+        most: usize,
         tables: &Arc<Tables>,
         offers: &mut impl FnMut(usize, &Node) -> bool,
     ) -> Attempt {
         let mut attempt = Attempt {
-            planned: Vec::new(),
+            plan: Plan::default(),
             allocated: 0,
             cost: 0,
         };
@@ -155,21 +173,26 @@ impl Planner {
         // room only shrinks, so nobody finds what one alike did not find before
         let mut in_vain: Vec<&Pending> = Vec::new();
         for pod in order {
+            if attempt.plan.planned.len() >= most {
+                break;
+            }
             let this = &pending[*pod];
             let is_alike = |other: &&Pending| other.alike == this.alike && other.request == this.request;
             if this.held.is_none() && in_vain.iter().any(is_alike) {
+                attempt.plan.left_out.push(*pod);
                 continue;
             }
             let Some((seats, cost, taken)) = self.seat(this, tables, |node| offers(*pod, node)) else {
                 if !in_vain.iter().any(is_alike) {
                     in_vain.push(this);
                 }
+                attempt.plan.left_out.push(*pod);
                 continue;
             };
             undo.push((Arc::clone(&seats.node), taken));
             attempt.allocated += memory(this);
             attempt.cost += cost;
-            attempt.planned.push(Planned { pod: *pod, seats });
+            attempt.plan.planned.push(Planned { pod: *pod, seats });
         }
         for (name, taken) in undo.into_iter().rev() {
             taken.undo(&mut self.snapshot);
@@ -214,14 +237,14 @@ impl Attempt {
     /// Nobody who has a place in `other` goes without here, and more is given away, or as much at a lower cost.
     fn is_better_than(&self, other: &Self) -> bool {
         let placed = |attempt: &Self| -> BTreeSet<usize> {
-            attempt.planned.iter().map(|planned| planned.pod).collect()
+            attempt.plan.planned.iter().map(|planned| planned.pod).collect()
         };
         let nobody_loses = placed(self).is_superset(&placed(other));
         nobody_loses && (Reverse(self.allocated), self.cost) < (Reverse(other.allocated), other.cost)
     }
 }
 
-/// Who comes first: by priority, then turn, then UID.
+/// The order in which kube-scheduler comes to them: by priority, then turn, then UID.
 fn order(pending: &[Pending]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..pending.len()).collect();
     order.sort_by_key(|pod| {

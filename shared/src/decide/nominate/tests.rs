@@ -69,7 +69,7 @@ proptest! {
         }
         let mut planner = Planner::default();
         planner.follow(&snapshot);
-        let plan = planner.plan(&pods, &costs, |_, _| true);
+        let plan = planner.plan(&pods, usize::MAX, &costs, |_, _| true).planned;
         prop_assert_eq!(&planner.snapshot, &snapshot, "a plan leaves the snapshot bit for bit");
         let alone = one_by_one(&snapshot, &pods, &costs);
         let placed: BTreeSet<usize> = plan.iter().map(|planned| planned.pod).collect();
@@ -85,7 +85,7 @@ proptest! {
         let turns: Vec<usize> = order(&pods).into_iter().filter(|pod| placed.contains(pod)).collect();
         prop_assert_eq!(turns, plan.iter().map(|planned| planned.pod).collect::<Vec<_>>());
         // and the same again: a plan is a function of what it is given
-        prop_assert_eq!(planner.plan(&pods, &costs, |_, _| true), plan);
+        prop_assert_eq!(planner.plan(&pods, usize::MAX, &costs, |_, _| true).planned, plan);
     }
 
     #[test]
@@ -94,7 +94,7 @@ proptest! {
         let costs = Arc::new(tables(&snapshot));
         let mut planner = Planner::default();
         planner.follow(&snapshot);
-        let first = planner.plan(&pods, &costs, |_, _| true);
+        let first = planner.plan(&pods, usize::MAX, &costs, |_, _| true).planned;
         let mut held = snapshot.clone();
         let mut all = pods.clone();
         for planned in first {
@@ -103,7 +103,7 @@ proptest! {
             all[planned.pod].held = Some(planned.seats);
         }
         planner.follow(&held);
-        let again = planner.plan(&all, &costs, |_, _| true);
+        let again = planner.plan(&all, usize::MAX, &costs, |_, _| true).planned;
         let seats: BTreeMap<usize, Seats> = again.iter().map(|planned| (planned.pod, planned.seats.clone())).collect();
         for (pod, known) in all.iter().enumerate() {
             prop_assert_eq!(known.held.as_ref(), seats.get(&pod), "nothing new, nothing moves");
@@ -116,7 +116,7 @@ proptest! {
             pod.owner.uid.push_str("-late");
         }
         all.extend(late);
-        let plan = planner.plan(&all, &costs, |_, _| true);
+        let plan = planner.plan(&all, usize::MAX, &costs, |_, _| true).planned;
         let mut after = snapshot.clone();
         for planned in &plan {
             let seats = &planned.seats;
@@ -136,7 +136,10 @@ fn a_large_pod_that_came_late_is_not_shut_out_by_small_ones_that_can_go_elsewher
     let pods = [pending(0, "3g.40gb", 0, 0), pending(1, "7g.80gb", 0, 1)];
     let mut planner = Planner::default();
     planner.follow(&snapshot);
-    assert_eq!(planner.plan(&pods, &costs, |_, _| true).len(), 2);
+    assert_eq!(
+        planner.plan(&pods, usize::MAX, &costs, |_, _| true).planned.len(),
+        2
+    );
 }
 
 #[test]
@@ -147,18 +150,53 @@ fn nobody_gives_up_a_place_so_that_a_larger_pod_fits() {
     let mut planner = Planner::default();
     planner.follow(&snapshot);
     let placed: Vec<usize> = planner
-        .plan(&pods, &costs, |_, _| true)
+        .plan(&pods, usize::MAX, &costs, |_, _| true)
+        .planned
         .iter()
         .map(|p| p.pod)
         .collect();
     assert_eq!(placed, [0]);
     let urgent = [pending(0, "1g.10gb", 0, 0), pending(1, "7g.80gb", 1, 1)];
     let placed: Vec<usize> = planner
-        .plan(&urgent, &costs, |_, _| true)
+        .plan(&urgent, usize::MAX, &costs, |_, _| true)
+        .planned
         .iter()
         .map(|p| p.pod)
         .collect();
     assert_eq!(placed, [1]);
+}
+
+#[test]
+fn a_plan_for_the_first_few_is_for_them_alone_and_those_that_fit_nowhere_do_not_count() {
+    let snapshot = cluster([node("a", "H100-80GB", 2)]);
+    let costs = Arc::new(tables(&snapshot));
+    // two whole GPUs are all there is; the third finds none, whoever comes after it
+    let mut pods: Vec<Pending> = (0..3).map(|at| pending(at, "7g.80gb", 0, at as u64)).collect();
+    pods.extend((3..6).map(|at| pending(at, "1g.10gb", 0, at as u64)));
+    let mut planner = Planner::default();
+    planner.follow(&snapshot);
+    let mut first = |most| -> Vec<usize> {
+        let plan = planner.plan(&pods, most, &costs, |_, _| true).planned;
+        plan.iter().map(|planned| planned.pod).collect()
+    };
+    assert_eq!(first(1), [0]);
+    assert_eq!(first(2), [0, 1]);
+    assert_eq!(first(usize::MAX), [0, 1]);
+    pods.remove(1);
+    let mut first = |most| -> Vec<usize> {
+        let plan = planner.plan(&pods, most, &costs, |_, _| true).planned;
+        plan.iter().map(|planned| planned.pod).collect()
+    };
+    assert_eq!(first(1), [0]);
+    assert_eq!(first(2), [0, 1]);
+    pods[1].request = asks("4g.40gb".parse().ok(), 5);
+    let plan = planner.plan(&pods, 2, &costs, |_, _| true).planned;
+    let placed: Vec<usize> = plan.iter().map(|planned| planned.pod).collect();
+    assert_eq!(
+        placed,
+        [0, 2],
+        "the second fits nowhere, and the third is planned all the same"
+    );
 }
 
 #[test]
@@ -170,7 +208,11 @@ fn a_pod_goes_only_where_it_may() {
     pods[1].alike = 1;
     let mut planner = Planner::default();
     planner.follow(&snapshot);
-    let plan = planner.plan(&pods, &costs, |pod, node| pod == 1 && node.name == "b");
+    let plan = planner
+        .plan(&pods, usize::MAX, &costs, |pod, node| {
+            pod == 1 && node.name == "b"
+        })
+        .planned;
     assert_eq!(plan.len(), 1);
     assert_eq!((plan[0].pod, &*plan[0].seats.node), (1, "b"));
 }

@@ -133,7 +133,10 @@ fn nobody_is_restarted_for_as_much_as_it_has_or_for_less_than_half_a_gpu() {
     let moved = |gpus: &[&[&str]], profile: &str| {
         let snapshot = used(gpus);
         let found = one_move(&snapshot, profile.parse().unwrap(), &tables(&snapshot), &AsUsual);
-        assert!(repair(&snapshot, profile).is_some(), "there is a way: {gpus:?} {profile}");
+        assert!(
+            repair(&snapshot, profile).is_some(),
+            "there is a way: {gpus:?} {profile}"
+        );
         found.map(|repair| repair.owner.pod)
     };
     // a 4g may begin at 0 alone, and half of the other GPU is free
