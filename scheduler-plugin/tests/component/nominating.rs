@@ -41,6 +41,33 @@ async fn pods_that_wait_are_nominated_and_go_where_it_was_planned() {
 }
 
 #[tokio::test]
+async fn more_pods_than_one_turn_writes_are_nominated_once_each_and_no_more_than_there_is_room() {
+    // seven 1g.10gb a GPU, and ten pods too many
+    let lab = Lab::new(10, 8).await;
+    let room = 10 * 8 * 7;
+    let names: Vec<String> = (0..room + 10).map(|number| format!("p{number:03}")).collect();
+    for name in &names {
+        lab.pod(name, "1g.10gb");
+    }
+    let _extender = lab.extender("a").await;
+    let nominated = |name: &&String| nominated(&lab, name).is_string();
+    until("as many nominated as fit", || async {
+        names.iter().filter(nominated).count() == room
+    })
+    .await;
+    let first = names.iter().take(room);
+    assert!(
+        first.clone().all(|name| nominated(&name)),
+        "in the order in which they came"
+    );
+    assert!(
+        first
+            .clone()
+            .all(|name| lab.api.asked("PATCH", &format!("/pods/{name}/status")) == 1)
+    );
+}
+
+#[tokio::test]
 async fn a_pod_that_is_reached_takes_the_room_of_one_that_is_only_nominated() {
     let lab = Lab::new(1, 1).await;
     let extender = lab.extender("a").await;
