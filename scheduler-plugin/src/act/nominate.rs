@@ -122,9 +122,11 @@ impl Nominate {
         self.index.planning(true);
         let view = self.index.view();
         self.planner.follow(&view.snapshot);
-        // one turn's more at least, so that a pod of a high priority never waits for those that are planned
+        // one turn's more at least, so that a pod of a high priority never waits for those that are planned; and pods
+        // that are only left room do not use up the turn of those that are nominated
         let ahead = waiting.len() - fresh.len();
-        let most = PLANNED_AHEAD.saturating_sub(ahead).max(NOMINATIONS_PER_TURN);
+        let only_left_room = fresh.iter().filter(|one| !one.may_be_nominated).count();
+        let most = PLANNED_AHEAD.saturating_sub(ahead).max(NOMINATIONS_PER_TURN) + only_left_room;
         let plan = self.places(&fresh, most, &view.tables);
         let highest = plan.left_out.iter().map(|at| fresh[*at].pending.priority).max();
         let in_the_way = |one: &Waiting| one.pending.held.is_some() && Some(one.pending.priority) < highest;
