@@ -42,17 +42,20 @@ fn several_slices_and_whole_gpus_come_and_go_on_one_node() {
 }
 
 #[test]
-fn a_pod_is_moved_for_one_that_fits_nowhere_else() {
+fn a_pod_is_moved_for_a_larger_one_that_fits_nowhere_else() {
     // both 3g on one GPU, 1g and 4g on the other: once the upper 3g has gone, the lower one is in the way of a 4g
     let fill = |fleet: &mut Fleet| {
         for (pod, name) in ["3g.40gb", "3g.40gb", "1g.10gb", "4g.40gb"].iter().enumerate() {
             assert!(fleet.arrive(0.0, pod, &request(&[(name, 1)])).is_some(), "{pod}");
         }
         fleet.depart(0);
-        fleet.arrive(1.0, 9, &request(&[("4g.40gb", 1)]))
+        let as_large = fleet.arrive(1.0, 8, &request(&[("4g.40gb", 1)]));
+        // now each GPU has one slice left
+        fleet.depart(3);
+        (as_large, fleet.arrive(2.0, 9, &request(&[("7g.80gb", 1)])))
     };
     let (mut without, mut with) = (fleet(2, false), fleet(2, true));
-    let (alone, repaired) = (fill(&mut without), fill(&mut with));
-    assert_eq!((alone, repaired), (None, Some(Arrived { moved: Some(1) })));
+    assert_eq!(fill(&mut without), (None, None));
+    assert_eq!(fill(&mut with), (None, Some(Arrived { moved: Some(2) })));
     assert_eq!((without.moves(), with.moves()), (0, 1));
 }
