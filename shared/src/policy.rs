@@ -72,7 +72,7 @@ pub const FORECAST_MOST_PERCENT: u32 = 40;
 /// handshakes at once cost it more than the writes: it answered none of 500 within 3 s (5,000 nodes, two cores).
 pub const BINDINGS_AT_ONCE: usize = 16;
 /// Pods are nominated in clusters of at least so many nodes. A nomination is one more write of the pod, by estimate as
-/// dear as a look at some 300 nodes. At 1,000 nodes it gave 385 pods a second for 180 without, at 5,000 258 for 67
+/// dear as a look at some 300 nodes. At 1,000 nodes it gave 385 pods a second for 180 without, at 5,000 258 for 61
 /// (`migpool-bench --nodes N`, two cores that everything shares).
 pub const NOMINATE_FROM_NODES: usize = 1_000;
 /// Nominations that are written at once; more would take the API server's time from the scheduler they are for.

@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
+use shared::names;
 
 /// Which pods come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,7 +48,7 @@ impl Batch {
             Self::Alike => SMALL,
             Self::Mixed => drawn(number),
         };
-        let slice = format!("nvidia.com/mig-{profile}");
+        let slice = format!("{}{profile}", names::RESOURCE_MIG_PREFIX);
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": format!("{scheduler}-{number:05}"), "labels": {"bench": scheduler}},

@@ -175,28 +175,17 @@ fn a_plan_for_the_first_few_is_for_them_alone_and_those_that_fit_nowhere_do_not_
     pods.extend((3..6).map(|at| pending(at, "1g.10gb", 0, at as u64)));
     let mut planner = Planner::default();
     planner.follow(&snapshot);
-    let mut first = |most| -> Vec<usize> {
-        let plan = planner.plan(&pods, most, &costs, |_, _| true).planned;
+    let mut first = |pods: &[Pending], most| -> Vec<usize> {
+        let plan = planner.plan(pods, most, &costs, |_, _| true).planned;
         plan.iter().map(|planned| planned.pod).collect()
     };
-    assert_eq!(first(1), [0]);
-    assert_eq!(first(2), [0, 1]);
-    assert_eq!(first(usize::MAX), [0, 1]);
+    assert_eq!(first(&pods, 1), [0]);
+    assert_eq!(first(&pods, 2), [0, 1]);
+    assert_eq!(first(&pods, usize::MAX), [0, 1]);
+    // the second fits nowhere, and the third is planned all the same
     pods.remove(1);
-    let mut first = |most| -> Vec<usize> {
-        let plan = planner.plan(&pods, most, &costs, |_, _| true).planned;
-        plan.iter().map(|planned| planned.pod).collect()
-    };
-    assert_eq!(first(1), [0]);
-    assert_eq!(first(2), [0, 1]);
     pods[1].request = asks("4g.40gb".parse().ok(), 5);
-    let plan = planner.plan(&pods, 2, &costs, |_, _| true).planned;
-    let placed: Vec<usize> = plan.iter().map(|planned| planned.pod).collect();
-    assert_eq!(
-        placed,
-        [0, 2],
-        "the second fits nowhere, and the third is planned all the same"
-    );
+    assert_eq!(first(&pods, 2), [0, 2]);
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn nobody_is_restarted_for_as_much_as_it_has_or_for_less_than_half_a_gpu() {
         );
         found.map(|repair| repair.owner.pod)
     };
-    // a 4g may begin at 0 alone, and half of the other GPU is free
+    // a 4g may begin at 0 alone, and the upper half is free for the 3g
     assert_eq!(moved(&[&["3g.40gb:0"]], "4g.40gb"), None);
     assert_eq!(
         moved(&[&["2g.20gb:2"], &["7g.80gb:0"]], "4g.40gb"),
