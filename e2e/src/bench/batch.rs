@@ -21,7 +21,7 @@ type Size = (&'static str, u32, u32, u32);
 
 const SMALL: Size = ("1g.10gb", 1, 1, 100);
 /// The four smaller profiles of MIG-100's mix `skew-small`, in its proportions; the nodes have no room for more than a
-/// few of the larger ones. CPU and memory are a share of the node's by size.
+/// few of the larger ones. CPU and memory grow with the size.
 const MIX: [Size; 4] = [
     ("1g.10gb", 1, 8, 45),
     ("1g.20gb", 2, 16, 22),
