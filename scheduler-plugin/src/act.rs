@@ -13,6 +13,7 @@ pub mod refused;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serve::tasks::aside;
 use shared::policy::LEADER_TURN_SECONDS;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -63,7 +64,7 @@ impl Leader {
             let changed = changes.has_changed().unwrap_or(false);
             changes.mark_unchanged();
             if changed {
-                pool.count(&self.index, &self.metrics);
+                aside(|| pool.count(&self.index, &self.metrics));
             }
             if leading {
                 refused.turn(&self.index, &self.writer).await;

@@ -8,6 +8,7 @@ use scheduler_plugin::args::{Flags, LogFormat, Settings};
 use scheduler_plugin::clock::Clock;
 use scheduler_plugin::run::{Clients, Listeners, run};
 use serve::logs::Format;
+use shared::policy::SCHEDULER_THREADS;
 
 fn main() -> ExitCode {
     let settings = match Settings::new(Flags::parse(), &host_name()) {
@@ -31,8 +32,16 @@ fn main() -> ExitCode {
     }
 }
 
-#[tokio::main]
-async fn start(settings: Settings) -> anyhow::Result<()> {
+fn start(settings: Settings) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(SCHEDULER_THREADS)
+        .enable_all()
+        .build()
+        .context("start the runtime")?
+        .block_on(serve(settings))
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
     let token = serve::shutdown::token();
     let clients = Clients {
         watching: serve::client::client().await?,

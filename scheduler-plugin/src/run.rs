@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use serve::admin::Readiness;
 use serve::http::Limits;
 use serve::lease::Lease;
-use serve::tasks::Tasks;
+use serve::tasks::{Tasks, aside};
 use shared::names;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -177,5 +177,5 @@ async fn tell_readiness(
 
 fn layout(index: &Arc<Index>) -> impl Fn() -> std::future::Ready<String> + Clone + Send + Sync + 'static {
     let index = Arc::clone(index);
-    move || std::future::ready(layout_page::draw(&index.view().snapshot))
+    move || std::future::ready(aside(|| layout_page::draw(&index.view().snapshot)))
 }

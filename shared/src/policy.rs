@@ -68,6 +68,11 @@ pub const PACK_GAP_WEIGHT: f64 = 10.0;
 pub const PACK_COVERED: f64 = 0.95;
 /// Most of a node's score that may come from the forecast, percent, whatever a policy says: the article's limit.
 pub const FORECAST_MOST_PERCENT: u32 = 40;
+/// Threads of the scheduler service that read, write and answer; what takes milliseconds goes to others. Its work is
+/// many small messages, and what it saves by a second thread is less than what waking it costs, which the API server
+/// and kube-scheduler then lack: 271 nominated pods a second with one, 248 with two (`migpool-bench`, 4 rounds, two
+/// cores that everything shares). One gives answers for some 1,500 pods a second.
+pub const SCHEDULER_THREADS: usize = 1;
 /// Bindings that are written at once. Each needs a connection of its own to the API server, and hundreds of TLS
 /// handshakes at once cost it more than the writes: it answered none of 500 within 3 s (5,000 nodes, two cores).
 pub const BINDINGS_AT_ONCE: usize = 16;

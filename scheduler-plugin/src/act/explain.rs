@@ -1,9 +1,10 @@
 //! Tells the owner of a pod that waits why no GPU takes it. kube-scheduler's own fit check may turn every node down
 //! before it asks us, and then says only "Insufficient nvidia.com/mig-2g.20gb"; this says what the GPUs hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serve::tasks::aside;
 use shared::decide::place::rank;
 use shared::decide::reason::Refusal;
 use shared::policy::EVENT_SPACING_SECONDS;
@@ -26,9 +27,9 @@ impl Explain {
     /// Writes the events that are due.
     pub async fn turn(&mut self, index: &Index, writer: &Writer, clock: &Clock) {
         let view = index.view();
-        let sentences = waiting(index, &view);
-        self.told
-            .retain(|uid, _| sentences.iter().any(|(pod, _)| pod.uid == *uid));
+        let sentences = aside(|| waiting(index, &view));
+        let waits: BTreeSet<&str> = sentences.iter().map(|(pod, _)| pod.uid.as_str()).collect();
+        self.told.retain(|uid, _| waits.contains(uid.as_str()));
         for (pod, sentence) in sentences {
             let now = clock.steady();
             if !self.is_due(&pod, &sentence, now) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use serve::tasks::aside;
 use shared::api::gpu_pool::Mode;
 use shared::decide::nominate::{Pending, Plan, Planned, Planner};
 use shared::decide::score::Tables;
@@ -89,13 +90,7 @@ impl Nominate {
 
     /// Plans once and writes what is new; says how much it wrote.
     pub async fn turn(&mut self) -> usize {
-        let mut waiting = self.index.waiting(&self.schedulers);
-        waiting.sort_by_key(|one| (Reverse(one.pending.priority), one.pending.turn));
-        let uids: BTreeSet<&str> = waiting.iter().map(|one| one.pod.uid.as_str()).collect();
-        self.written.retain(|uid, _| uids.contains(uid.as_str()));
-        self.plan(&waiting);
-        let writes = self.due(&waiting);
-        self.index.planning(false);
+        let writes = aside(|| self.writes());
         let (index, writer) = (&self.index, &self.writer);
         let write = async |write: Write| send(index, writer, &write).await.then_some(write);
         let writes = futures::stream::iter(writes.into_iter().map(write));
@@ -108,6 +103,18 @@ impl Nominate {
         let done = done.into_iter().map(|write| (write.pod.uid, write.node));
         self.written.extend(done);
         count
+    }
+
+    /// Plans, and says what is to be written.
+    fn writes(&mut self) -> Vec<Write> {
+        let mut waiting = self.index.waiting(&self.schedulers);
+        waiting.sort_by_key(|one| (Reverse(one.pending.priority), one.pending.turn));
+        let uids: BTreeSet<&str> = waiting.iter().map(|one| one.pod.uid.as_str()).collect();
+        self.written.retain(|uid, _| uids.contains(uid.as_str()));
+        self.plan(&waiting);
+        let writes = self.due(&waiting);
+        self.index.planning(false);
+        writes
     }
 
     /// Holds places for pods that have none, and moves those that must make room for more important ones.

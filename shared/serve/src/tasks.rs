@@ -6,11 +6,21 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// How long parts may take to end after shutdown began. Less than the 30 s that the kubelet grants a pod.
 const GRACE: Duration = Duration::from_secs(20);
+
+/// Does work that takes milliseconds; what else waits for this thread goes on elsewhere meanwhile.
+pub fn aside<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        // no runtime, or one without other threads
+        _ => work(),
+    }
+}
 
 /// The parts of a program.
 pub struct Tasks {
