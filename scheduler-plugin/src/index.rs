@@ -161,6 +161,14 @@ impl Index {
         }
     }
 
+    /// A pod as a watch told of it, if that is the version meant.
+    #[must_use]
+    pub fn known(&self, uid: &str, resource_version: &str) -> Option<PodPart> {
+        let books = self.books();
+        let pod = books.pods.get(uid)?;
+        (pod.resource_version == resource_version).then(|| pod.clone())
+    }
+
     /// Looks at what is known, briefly.
     pub fn read<T>(&self, look: impl FnOnce(&Books) -> T) -> T {
         look(&self.books())

@@ -10,15 +10,14 @@ use cluster::Cluster;
 use cluster::command::wait_until;
 use cluster::process::Processes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::{WatchStreamExt as _, watcher, watcher::Config};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use shared::api::GpuPool;
 
 use super::batch::Batch;
+use super::bound;
 use super::usage::{PROGRAMS, Usage};
 use crate::world::World;
 
@@ -209,17 +208,13 @@ async fn batch(
     let started = Instant::now();
     let mut bound = BTreeSet::new();
     let (mut first, mut last) = (None, Instant::now());
-    // a pod comes into this watch when it is bound, so the bench itself costs little
-    let watched = Config::default().labels(&label).fields("spec.nodeName!=");
-    let mut pods = std::pin::pin!(watcher(api.clone(), watched).touched_objects());
+    let mut pods = std::pin::pin!(bound::pods(&world.client, &label));
     while bound.len() < count as usize {
         let left = LIMIT.saturating_sub(started.elapsed());
         let Ok(Some(pod)) = tokio::time::timeout(left, pods.next()).await else {
             bail!("{} of {count} pods bound in {LIMIT:?}", bound.len())
         };
-        // a watch that was lost is opened again by itself
-        let Ok(pod) = pod else { continue };
-        if bound.insert(pod.name_any()) {
+        if bound.insert(pod) {
             last = Instant::now();
             first.get_or_insert_with(|| (last, Usage::of(pids)));
         }

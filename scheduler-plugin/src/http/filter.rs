@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
+use serve::tasks::aside;
 use shared::decide::place::{Ranking, explain, rank};
 use shared::decide::reason::Refusal;
 use shared::names;
@@ -38,10 +39,9 @@ enum Asked {
     Whole(Vec<Node>),
 }
 
-/// Answers filter for `pod`, which is `args.pod`.
+/// Answers filter for the pod of `part`, which is `args.pod`.
 #[must_use]
-pub fn filter(index: &Index, pod: &k8s_openapi::api::core::v1::Pod, args: ExtenderArgs) -> Answer {
-    let part = PodPart::of(pod);
+pub fn filter(index: &Index, part: &PodPart, args: ExtenderArgs) -> Answer {
     let asked = match args.nodes {
         Some(nodes) => Asked::Whole(nodes.items.unwrap_or_default()),
         None => Asked::Names(args.node_names.unwrap_or_default()),
@@ -59,8 +59,8 @@ pub fn filter(index: &Index, pod: &k8s_openapi::api::core::v1::Pod, args: Extend
         return Answer::error(unavailable.to_string(), unavailable.code());
     }
     match asked {
-        Asked::Names(names) => place(index, &part, request, names),
-        Asked::Whole(nodes) => simulate(index, &part, request, nodes),
+        Asked::Names(names) => place(index, part, request, names),
+        Asked::Whole(nodes) => aside(|| simulate(index, part, request, nodes)),
     }
 }
 
@@ -90,7 +90,7 @@ fn place(index: &Index, part: &PodPart, request: &Request, names: NodeNames) -> 
     }
     // no node that was offered has room, so that is not asked of each of them again
     let offered: HashSet<&str> = names.iter().collect();
-    let refusal = explain(&index.view().snapshot, request, |node| offered.contains(node));
+    let refusal = aside(|| explain(&index.view().snapshot, request, |node| offered.contains(node)));
     Answer::refused(&names, &refusal)
 }
 

@@ -9,7 +9,6 @@ use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use k8s_openapi::api::core::v1::Pod;
 use tracing::Instrument as _;
 
 use super::body::{self, BadBody};
@@ -20,6 +19,7 @@ use super::{bind, filter, prioritize};
 use crate::clock::Clock;
 use crate::index::Index;
 use crate::metrics::{Metrics, Outcome, Verb};
+use crate::watch::pods::PodPart;
 use crate::writer::Writer;
 
 /// What the answers are made of.
@@ -54,12 +54,12 @@ pub fn router(extender: Extender) -> Router {
 
 async fn on_filter(State(extender): State<Extender>, request: Request<Body>) -> Response {
     let start = extender.clock.steady();
-    let (args, pod) = match args(&extender, "filter", request).await {
+    let (args, part) = match args(&extender, "filter", request).await {
         Ok(read) => read,
         Err(bad) => return extender.bad(Verb::Filter, bad, start),
     };
-    let span = tracing::info_span!("filter", pod = %name(&pod), node = tracing::field::Empty);
-    let answer = span.in_scope(|| filter::filter(&extender.index, &pod, args));
+    let span = tracing::info_span!("filter", pod = %part.pod, node = tracing::field::Empty);
+    let answer = span.in_scope(|| filter::filter(&extender.index, &part, args));
     if let Some(node) = answer.result.node_names.as_ref().and_then(NodeNames::only) {
         span.record("node", node);
     }
@@ -73,12 +73,12 @@ async fn on_filter(State(extender): State<Extender>, request: Request<Body>) -> 
 
 async fn on_prioritize(State(extender): State<Extender>, request: Request<Body>) -> Response {
     let start = extender.clock.steady();
-    let (args, pod) = match args(&extender, "prioritize", request).await {
+    let (args, part) = match args(&extender, "prioritize", request).await {
         Ok(read) => read,
         Err(bad) => return extender.bad(Verb::Prioritize, bad, start),
     };
-    let span = tracing::info_span!("prioritize", pod = %name(&pod));
-    let (scores, outcome) = span.in_scope(|| prioritize::prioritize(&extender.index, &pod, args));
+    let span = tracing::info_span!("prioritize", pod = %part.pod);
+    let (scores, outcome) = span.in_scope(|| prioritize::prioritize(&extender.index, &part, args));
     extender.count(Verb::Prioritize, outcome, "", start);
     Json(scores).into_response()
 }
@@ -108,22 +108,23 @@ async fn args(
     extender: &Extender,
     word: &'static str,
     request: Request<Body>,
-) -> Result<(ExtenderArgs, Pod), BadBody> {
+) -> Result<(ExtenderArgs, PodPart), BadBody> {
     let mut args: ExtenderArgs = body::read(word, "ExtenderArgs", request, extender.body_limit).await?;
     let pod = args.pod.take().ok_or(BadBody::Lacks {
         verb: word,
         field: "Pod",
     })?;
-    Ok((args, pod))
-}
-
-fn name(pod: &Pod) -> String {
-    let meta = &pod.metadata;
-    format!(
-        "{}/{}",
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default()
-    )
+    // whole nodes come from a cluster autoscaler, which may send a pod other than it is
+    let part = match &args.nodes {
+        None => pod.part(&extender.index),
+        Some(_) => pod.read(),
+    };
+    let part = part.map_err(|error| BadBody::NotJson {
+        verb: word,
+        what: "ExtenderArgs",
+        error,
+    })?;
+    Ok((args, part))
 }
 
 impl Extender {

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use serde::{Deserialize, Serialize};
 
 use super::node_names::NodeNames;
+use super::pod_text::PodText;
 
 /// Highest score an extender gives.
 pub const MAX_PRIORITY: i64 = 10;
@@ -18,7 +19,7 @@ pub const MAX_PRIORITY: i64 = 10;
 pub struct ExtenderArgs {
     /// The pod to be placed.
     #[serde(rename = "Pod", alias = "pod")]
-    pub pod: Option<Pod>,
+    pub pod: Option<PodText>,
     /// Whole nodes; kube-scheduler sends none to an extender that keeps its own, a cluster autoscaler that
     /// simulates does.
     #[serde(rename = "Nodes", alias = "nodes")]
@@ -162,7 +163,7 @@ mod tests {
         let args: ExtenderArgs =
             serde_json::from_str(r#"{"pod":{"metadata":{"name":"p"}},"nodenames":["a"]}"#).unwrap();
         assert_eq!(args.node_names, Some(["a"].into_iter().collect()));
-        assert_eq!(args.pod.unwrap().metadata.name.as_deref(), Some("p"));
+        assert_eq!(args.pod.unwrap().read().unwrap().pod.name, "p");
         let bind: ExtenderBindingArgs =
             serde_json::from_str(r#"{"podName":"p","podNamespace":"ns","podUID":"u","node":"n","x":1}"#)
                 .unwrap();

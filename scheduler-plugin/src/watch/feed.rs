@@ -1,14 +1,13 @@
 //! Carries the watches to the index: one loop a kind, which also tells when a watch is lost and when it is back.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::runtime::watcher::Config;
-use kube::{Api, Client};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, Resource as _};
 use serve::tasks::Tasks;
+use serve::watch::protobuf::Protobuf;
 use serve::watch::{Change, Freshness, Watch, watch};
 use shared::api::{GpuNode, GpuPool};
 
@@ -16,6 +15,7 @@ use super::gpu_nodes::GpuNodePart;
 use super::gpu_pools::PoolPart;
 use super::nodes::NodePart;
 use super::pods::PodPart;
+use super::pods::message::PodMessage;
 use crate::index::Index;
 use crate::index::sources::Source;
 
@@ -26,14 +26,16 @@ const PAGE: u32 = 500;
 pub fn start(tasks: &mut Tasks, client: &Client, index: &Arc<Index>) {
     let token = tasks.token();
     let config = || Config::default().page_size(PAGE);
-    let pods = watch(Api::<Pod>::all(client.clone()), config(), token.clone());
+    // of all that is watched pods are the most, and they change the most
+    let all_pods = Protobuf::<PodMessage>::new(client.clone(), Pod::url_path(&(), None));
+    let pods = watch(all_pods, config(), token.clone());
     tasks.spawn(
         "pods",
         feed(
             pods,
             Arc::clone(index),
             Source::Pods,
-            |pod| PodPart::of(&pod),
+            |pod| PodPart::of(&pod.into()),
             Index::pods,
         ),
     );
@@ -78,10 +80,7 @@ async fn feed<K, P>(
     source: Source,
     read: impl Fn(K) -> P,
     take_in: impl Fn(&Index, Change<P>),
-) -> anyhow::Result<()>
-where
-    K: Clone + Debug + DeserializeOwned,
-{
+) -> anyhow::Result<()> {
     let Watch {
         mut stream,
         mut freshness,

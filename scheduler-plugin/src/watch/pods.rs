@@ -11,6 +11,9 @@ use super::nominated::Nominated;
 use super::rules::NodeRules;
 use crate::writer::PodRef;
 
+pub mod message;
+mod unpack;
+
 /// `status.reason` of a pod that the kubelet refused because a device it was promised was not there.
 const ADMISSION_ERROR: &str = "UnexpectedAdmissionError";
 

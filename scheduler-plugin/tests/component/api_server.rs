@@ -1,6 +1,8 @@
 //! An API server in this process: lists and watches over one versioned store, Bindings with the checks of the real
 //! one, and faults on demand. It keeps what was asked of it, so that a test can say what was *not* asked.
 
+#[path = "api_server/protobuf.rs"]
+pub mod protobuf;
 #[path = "api_server/store.rs"]
 mod store;
 
@@ -9,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
+use axum::http::header::ACCEPT;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
@@ -143,6 +146,12 @@ async fn answer(State(server): State<ApiServer>, request: Request) -> Response {
     let Some(target) = Target::of(parts.uri.path()) else {
         return status(404, "no such path".to_owned());
     };
+    let accept = parts.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let protobuf = accept == Some("application/vnd.kubernetes.protobuf");
+    assert!(
+        !protobuf || target.plural == "pods",
+        "only pods are known in protobuf here"
+    );
     match (&parts.method, target.sub.as_deref()) {
         (&Method::POST, Some("binding")) => bind(&server, &target, &body).await,
         (&Method::PATCH, Some("status")) if target.plural == "pods" => {
@@ -151,7 +160,10 @@ async fn answer(State(server): State<ApiServer>, request: Request) -> Response {
             let patch = serde_json::from_slice(&body).unwrap_or_default();
             server.with(|store| store.nominate(&target.key(), &patch, manager.unwrap_or_default()))
         }
-        (&Method::GET, _) if query.contains("watch=true") => watch_from(&server, &target, &query),
+        (&Method::GET, _) if query.contains("watch=true") => watch_from(&server, &target, &query, protobuf),
+        (&Method::GET, None) if protobuf && target.name.is_none() => {
+            server.with(|store| protobuf::list(store.version, &store.list(&target.plural)).into_response())
+        }
         (method, _) => server.with(|store| store.answer(method, &target, &body)),
     }
 }
@@ -175,8 +187,8 @@ async fn bind(server: &ApiServer, target: &Target, body: &Bytes) -> Response {
     }
 }
 
-/// A watch: every event after a version, one JSON object a line, until the server goes down.
-fn watch_from(server: &ApiServer, target: &Target, query: &str) -> Response {
+/// A watch: every event after a version, one JSON object a line or as protobuf, until the server goes down.
+fn watch_from(server: &ApiServer, target: &Target, query: &str, protobuf: bool) -> Response {
     let after = query
         .split('&')
         .find_map(|pair| pair.strip_prefix("resourceVersion=")?.parse().ok())
@@ -187,21 +199,22 @@ fn watch_from(server: &ApiServer, target: &Target, query: &str) -> Response {
         target.plural.clone(),
         after,
     );
-    let lines = futures::stream::unfold(start, |(server, mut moved, plural, after)| async move {
+    let write = if protobuf { protobuf::event } else { store::line };
+    let events = futures::stream::unfold(start, move |(server, mut moved, plural, after)| async move {
         loop {
-            let (down, lines, version) = server
+            let (down, events, version) = server
                 .store
                 .lock()
-                .map(|store| store.events(&plural, after))
+                .map(|store| store.events(&plural, after, write))
                 .unwrap();
             if down {
                 return None;
             }
-            if !lines.is_empty() {
-                return Some((Ok::<_, std::io::Error>(lines), (server, moved, plural, version)));
+            if !events.is_empty() {
+                return Some((Ok::<_, std::io::Error>(events), (server, moved, plural, version)));
             }
             moved.changed().await.ok()?;
         }
     });
-    Body::from_stream(lines).into_response()
+    Body::from_stream(events).into_response()
 }

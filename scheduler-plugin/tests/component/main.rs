@@ -11,6 +11,7 @@ mod api_server;
 mod binding;
 mod cpu;
 mod lab;
+mod languages;
 mod leader;
 mod nominating;
 mod recovery;

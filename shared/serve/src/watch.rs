@@ -8,20 +8,22 @@
 //!   +---- expired version, lost version --+
 //! ```
 
-use std::fmt::Debug;
 use std::pin::Pin;
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
-use futures::stream::{BoxStream, unfold};
+use futures::stream::unfold;
 use futures::{Stream, StreamExt as _};
-use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, WatchParams};
 use kube::runtime::watcher::Config;
-use kube::{Api, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
 use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use objects::{Event, Events, Objects};
+
+pub mod objects;
+pub mod protobuf;
 
 /// First wait after a failure, doubled up to [`LONGEST_WAIT`], each with jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -86,15 +88,11 @@ pub struct Watch<K> {
 
 /// Watches what `config` selects. Of `config` the selectors, the page size, bookmarks and the timeout count.
 #[must_use]
-pub fn watch<K>(api: Api<K>, config: Config, token: CancellationToken) -> Watch<K>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-    K::DynamicType: Default,
-{
+pub fn watch<O: Objects>(objects: O, config: Config, token: CancellationToken) -> Watch<O::Object> {
     let (freshness, receiver) = channel(Freshness::Starting);
     let walker = Walker {
-        kind: K::kind(&K::DynamicType::default()).into_owned(),
-        api,
+        kind: objects.kind(),
+        objects,
         config,
         freshness,
         step: Step::List,
@@ -116,12 +114,12 @@ where
 }
 
 /// The walk through the picture above.
-struct Walker<K> {
+struct Walker<O: Objects> {
     kind: String,
-    api: Api<K>,
+    objects: O,
     config: Config,
     freshness: Sender<Freshness>,
-    step: Step<K>,
+    step: Step<O::Object>,
     waits: backon::ExponentialBackoff,
     wait: Option<Duration>,
 }
@@ -134,15 +132,12 @@ enum Step<K> {
     Watch {
         version: String,
         opened: Instant,
-        events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
+        events: Events<K>,
     },
 }
 
-impl<K> Walker<K>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    async fn next(&mut self) -> Change<K> {
+impl<O: Objects> Walker<O> {
+    async fn next(&mut self) -> Change<O::Object> {
         loop {
             if let Some(wait) = self.wait.take() {
                 tokio::time::sleep(wait).await;
@@ -167,7 +162,7 @@ where
         }
     }
 
-    async fn list(&mut self) -> Option<Vec<K>> {
+    async fn list(&mut self) -> Option<Vec<O::Object>> {
         let mut all = Vec::new();
         let mut params = ListParams {
             label_selector: self.config.label_selector.clone(),
@@ -176,7 +171,7 @@ where
             ..ListParams::default()
         };
         loop {
-            let page = match in_time(LIST_TIMEOUT, self.api.list(&params)).await {
+            let page = match in_time(LIST_TIMEOUT, self.objects.list(&params)).await {
                 Ok(page) => page,
                 Err(why) => {
                     self.failed(format!("list: {why}"));
@@ -184,17 +179,15 @@ where
                 }
             };
             all.extend(page.items);
-            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            params.continue_token = Some(page.next).filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
-                let Some(version) = page
-                    .metadata
-                    .resource_version
-                    .filter(|version| !version.is_empty())
-                else {
+                if page.version.is_empty() {
                     self.failed("list: the answer has no resource version".to_owned());
                     return None;
+                }
+                self.step = Step::Start {
+                    version: page.version,
                 };
-                self.step = Step::Start { version };
                 self.live();
                 return Some(all);
             }
@@ -209,12 +202,12 @@ where
             bookmarks: self.config.bookmarks,
             ..WatchParams::default()
         };
-        match in_time(START_TIMEOUT, self.api.watch(&params, &version)).await {
+        match in_time(START_TIMEOUT, self.objects.watch(&params, &version)).await {
             Ok(events) => {
                 self.step = Step::Watch {
                     version,
                     opened: Instant::now(),
-                    events: events.boxed(),
+                    events,
                 };
                 self.live();
             }
@@ -230,8 +223,8 @@ where
         &mut self,
         mut version: String,
         opened: Instant,
-        mut events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
-    ) -> Option<Change<K>> {
+        mut events: Events<O::Object>,
+    ) -> Option<Change<O::Object>> {
         let patience = Duration::from_secs(self.config.timeout.unwrap_or(WATCH_SECONDS).into()) + SILENCE;
         let event = match tokio::time::timeout(patience, events.next()).await {
             Ok(Some(event)) => event.map_err(Failure::from),
@@ -243,14 +236,11 @@ where
             Ok(None) => Err(Failure::Other("the API server closed it at once".to_owned())),
             Err(_) => Err(Failure::Other(format!("nothing heard for {patience:?}"))),
         };
-        let change = match event {
-            Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => Some(Change::Apply(object)),
-            Ok(WatchEvent::Deleted(object)) => Some(Change::Delete(object)),
-            Ok(WatchEvent::Bookmark(bookmark)) => {
-                version = bookmark.metadata.resource_version;
-                None
-            }
-            Ok(WatchEvent::Error(status)) => {
+        let (change, at) = match event {
+            Ok(Event::Apply(object, at)) => (Some(Change::Apply(object)), at),
+            Ok(Event::Delete(object, at)) => (Some(Change::Delete(object)), at),
+            Ok(Event::Bookmark(at)) => (None, at),
+            Ok(Event::Error(status)) => {
                 match Failure::from(kube::Error::Api(status)) {
                     Failure::Expired(why) => self.expired(&why),
                     why => {
@@ -270,9 +260,7 @@ where
                 return None;
             }
         };
-        if let Some(Change::Apply(object) | Change::Delete(object)) = &change
-            && let Some(at) = object.resource_version()
-        {
+        if !at.is_empty() {
             version = at;
         }
         self.waits = waits();

@@ -231,14 +231,24 @@ impl Store {
 }
 
 impl Store {
-    pub fn events(&self, plural: &str, after: u64) -> (bool, String, u64) {
+    pub fn events(
+        &self,
+        plural: &str,
+        after: u64,
+        write: fn(&str, &Value) -> Vec<u8>,
+    ) -> (bool, Vec<u8>, u64) {
         let from = self.log.partition_point(|(version, ..)| *version <= after);
         let events = self.log[from..].iter().filter(|(_, kind, ..)| kind == plural);
-        let line = |(_, _, kind, object): &(u64, String, &str, Value)| {
-            format!("{}\n", json!({"type": kind, "object": object}))
-        };
-        (self.down, events.map(line).collect(), self.version)
+        let written = events
+            .flat_map(|(_, _, kind, object)| write(kind, object))
+            .collect();
+        (self.down, written, self.version)
     }
+}
+
+/// An event of a watch in JSON.
+pub fn line(kind: &str, object: &Value) -> Vec<u8> {
+    format!("{}\n", json!({"type": kind, "object": object})).into_bytes()
 }
 
 /// A refusal as the API server words it.
