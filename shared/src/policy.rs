@@ -77,7 +77,7 @@ pub const SCHEDULER_THREADS: usize = 1;
 /// handshakes at once cost it more than the writes: it answered none of 500 within 3 s (5,000 nodes, two cores).
 pub const BINDINGS_AT_ONCE: usize = 16;
 /// Pods are nominated in clusters of at least so many nodes. A nomination is one more write of the pod, by estimate as
-/// dear as a look at some 300 nodes. At 1,000 nodes it gave 385 pods a second for 180 without, at 5,000 258 for 61
+/// dear as a look at some 300 nodes. At 1,000 nodes it gave 385 pods a second for 180 without, at 5,000 254 for 73
 /// (`migpool-bench --nodes N`, two cores that everything shares).
 pub const NOMINATE_FROM_NODES: usize = 1_000;
 /// Nominations that are written at once; more would take the API server's time from the scheduler they are for.
@@ -130,8 +130,6 @@ pub const FORECAST_POOL_DECAY: f64 = 0.8;
 pub const FORECAST_POOL_ROUNDS: f64 = 400.0;
 /// What is left of the loss of a setting of one method a bin later: half of it in 6 hours.
 pub const FORECAST_CHOICE_DECAY: f64 = 0.97;
-/// Ridge of the autoregression, in squared shares: that of a window which moves one point a bin.
-pub const FORECAST_RIDGE: f64 = 0.01;
 /// The upper quantile of a forecast.
 pub const FORECAST_UPPER_LEVEL: f64 = 0.9;
 /// Step of the level of the upper quantile after each truth: 28 misses in a row move it from end to end.

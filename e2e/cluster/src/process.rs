@@ -34,6 +34,16 @@ pub struct Identity {
 struct Stat {
     state: char,
     start_time: u64,
+    cpu: Duration,
+}
+
+/// Clock ticks a second in `/proc/PID/stat`, the same on every machine we build for.
+const TICKS: f64 = 100.0;
+
+/// CPU time that a process has used until now, user and system, all threads, in steps of 10 ms.
+#[must_use]
+pub fn cpu_time(pid: i32) -> Option<Duration> {
+    Stat::of(pid).map(|stat| stat.cpu)
 }
 
 /// The recorded processes of one cluster.
@@ -46,7 +56,7 @@ pub struct Processes {
 impl Identity {
     /// The process that has this pid now.
     pub fn of(pid: i32) -> Option<Self> {
-        let stat = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+        let stat = Stat::of(pid)?;
         Some(Self {
             pid,
             start_time: stat.start_time,
@@ -60,10 +70,7 @@ impl Identity {
             // A child of ours stays a zombie until somebody asks; for any other process this is refused.
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
-        let Ok(text) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else {
-            return false;
-        };
-        self.matches(parse_stat(&text), &boot_id())
+        self.matches(Stat::of(self.pid), &boot_id())
     }
 
     fn matches(&self, stat: Option<Stat>, boot: &str) -> bool {
@@ -242,15 +249,24 @@ pub fn all_pids() -> Vec<i32> {
         .collect()
 }
 
-/// The command name may hold spaces and brackets, so the fields are counted from its last bracket.
-fn parse_stat(text: &str) -> Option<Stat> {
-    let (_, rest) = text.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    // Field 3 is the state, field 22 the start time; the bracket closes field 2.
-    Some(Stat {
-        state: fields.first()?.chars().next()?,
-        start_time: fields.get(19)?.parse().ok()?,
-    })
+impl Stat {
+    fn of(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The command name may hold spaces and brackets, so the fields are counted from its last bracket.
+    fn parse(text: &str) -> Option<Self> {
+        let (_, rest) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        // Field 3 is the state, 14 and 15 are user and system time, 22 is the start time; the bracket closes field 2.
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        let ticks = number(14)? + number(15)?;
+        Some(Self {
+            state: fields.first()?.chars().next()?,
+            start_time: number(22)?,
+            cpu: Duration::from_secs_f64(ticks as f64 / TICKS),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -262,13 +278,14 @@ mod tests {
     #[test]
     fn stat_is_read_past_a_name_with_brackets() {
         assert_eq!(
-            parse_stat(LINE),
+            Stat::parse(LINE),
             Some(Stat {
                 state: 'S',
-                start_time: 987_654
+                start_time: 987_654,
+                cpu: Duration::from_millis(30),
             })
         );
-        assert_eq!(parse_stat("4711 (cut"), None);
+        assert_eq!(Stat::parse("4711 (cut"), None);
     }
 
     #[test]
@@ -278,7 +295,7 @@ mod tests {
             start_time: 987_654,
             boot: "b1".into(),
         };
-        let stat = parse_stat(LINE);
+        let stat = Stat::parse(LINE);
         assert!(identity.matches(stat, "b1"));
         assert!(!identity.matches(stat, "b2"));
         assert!(!identity.matches(

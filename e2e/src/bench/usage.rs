@@ -1,17 +1,15 @@
 //! Which program spends how much CPU on a pod. On a machine that everything shares, it says what a rate is made of, and
 //! what it would be where the scheduler has a core of its own.
 
-use std::fs;
 use std::time::Duration;
+
+use cluster::process::cpu_time;
 
 /// The programs, in the order of the table.
 pub const PROGRAMS: [&str; 4] = ["kube-scheduler", "migpool", "kube-apiserver", "etcd"];
 
 /// Process ids of [`PROGRAMS`]; None where one does not run.
 pub type Pids = [Option<i32>; PROGRAMS.len()];
-
-/// Clock ticks a second in `/proc/PID/stat`, the same on every machine we build for.
-const TICKS: f64 = 100.0;
 
 /// CPU time of each program, user and system, all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -21,8 +19,7 @@ impl Usage {
     /// What they have used until now.
     #[must_use]
     pub fn of(pids: Pids) -> Self {
-        let read = |pid| parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
-        Self(pids.map(|pid| pid.and_then(read).unwrap_or_default()))
+        Self(pids.map(|pid| pid.and_then(cpu_time).unwrap_or_default()))
     }
 
     /// What was used since, in milliseconds for each of `pods`.
@@ -37,23 +34,12 @@ impl Usage {
     }
 }
 
-/// User and system time of a `/proc/PID/stat`. The name, in brackets, may hold anything.
-fn parse(stat: &str) -> Option<Duration> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<u32>().ok();
-    Some(Duration::from_secs_f64(f64::from(ticks()? + ticks()?) / TICKS))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn time_is_read_behind_any_name_and_counted_for_each_pod() {
-        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 1 0 0 0 150 50 9 9 20 0 8 0 100 1 1";
-        assert_eq!(parse(stat), Some(Duration::from_secs(2)));
-        assert_eq!(parse("7 (cut"), None);
+    fn time_is_counted_for_each_pod() {
         let later = Usage([
             Duration::from_secs(3),
             Duration::ZERO,

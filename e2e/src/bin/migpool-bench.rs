@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 use cluster::{Cluster, Options};
+use e2e::bench::alone::alone;
 use e2e::bench::batch::Batch;
 use e2e::bench::run::{self, Contender, Outcome};
 use e2e::bench::usage::PROGRAMS;
@@ -90,6 +91,7 @@ async fn main() -> Result<()> {
         println!("skipped: pods per second needs a real control plane: {why}");
         return Ok(());
     }
+    let _alone = alone(&std::env::temp_dir().join("migpool-bench.lock"))?;
     let cluster = Cluster::up(&Options {
         nodes: 1,
         gpus_per_node: 0,

@@ -1,6 +1,7 @@
 //! Nominations ahead of kube-scheduler: written by the leader, held, cleared, and never in anybody's way.
 
 use serde_json::{Value, json};
+use shared::policy::PLANNED_AHEAD;
 
 use super::lab::{Lab, gpu_node, pod_object, until};
 
@@ -65,6 +66,26 @@ async fn more_pods_than_one_turn_writes_are_nominated_once_each_and_no_more_than
             .clone()
             .all(|name| lab.api.asked("PATCH", &format!("/pods/{name}/status")) == 1)
     );
+}
+
+#[tokio::test]
+async fn a_pod_behind_thousands_that_are_only_left_room_is_nominated() {
+    let lab = Lab::new(75, 8).await;
+    // each wants one node more than another, so kube-scheduler is to weigh them: room is left for it, no more
+    let weighed = (0..PLANNED_AHEAD + 1).map(|number| {
+        let mut pod = pod_object(&format!("a{number:04}"), "1g.10gb");
+        pod["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}]}});
+        pod
+    });
+    lab.api.put_all("pods", weighed);
+    lab.pod("z", "1g.10gb");
+    let _extender = lab.extender("a").await;
+    until("the one that can be is", || async {
+        nominated(&lab, "z").is_string()
+    })
+    .await;
+    assert_eq!(lab.api.asked("PATCH", "/status"), 1, "and no other");
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ pub fn untrained() -> Vec<Box<dyn Member>> {
         Box::new(LastHour),
         Box::new(Exponential::default()),
         Box::new(Holt::default()),
-        Box::new(Autoregression),
+        Box::new(Autoregression::default()),
         Box::new(Daily::default()),
     ]
 }

@@ -77,35 +77,44 @@ fn duty_policy() -> Policy {
     }
 }
 
+/// The pods that were there nearly throughout, bin by bin.
+fn present(path: &Path) -> Result<BTreeMap<String, Vec<Option<Reading>>>> {
+    let pods = samples(path)?.into_iter();
+    let present = pods.filter(|(_, bins)| bins.iter().map(Vec::len).sum::<usize>() >= PRESENT_SAMPLES);
+    Ok(present
+        .map(|(name, bins)| (name, bins.iter().map(|bin| reading(bin)).collect()))
+        .collect())
+}
+
 fn duty(path: &Path) -> Result<Set> {
-    let pods = samples(path)?;
-    let present = |bins: &Vec<Vec<f64>>| bins.iter().map(Vec::len).sum::<usize>() >= PRESENT_SAMPLES;
-    let tracks = pods.into_iter().filter(|(_, bins)| present(bins));
+    let tracks = present(path)?.into_iter().map(|(name, bins)| Track {
+        name: name.chars().take(8).collect(),
+        bins,
+        test_from: DUTY_BINS.div_ceil(2),
+    });
     Ok(Set {
         name: "duty",
         title: "GenTD26, GPU duty cycle of single pods (window 6 h)",
-        tracks: tracks
-            .map(|(name, bins)| Track {
-                name: name.chars().take(8).collect(),
-                bins: bins.iter().map(|bin| reading(bin)).collect(),
-                test_from: DUTY_BINS.div_ceil(2),
-            })
-            .collect(),
+        tracks: tracks.collect(),
         policy: duty_policy(),
     })
 }
 
+/// The mean of the same pods: one that comes or goes would change what it is the mean of.
 fn fleet(path: &Path) -> Result<Set> {
-    let pods = samples(path)?;
-    let all = |bin: usize| pods.values().flat_map(move |bins| bins[bin].iter().copied());
+    let pods = present(path)?;
     let bins = (0..DUTY_BINS).map(|bin| {
-        let samples: Vec<f64> = all(bin).collect();
-        // the samples of all pods have no common last one
-        (!samples.is_empty()).then(|| Reading::flat(samples.iter().sum::<f64>() / samples.len() as f64))
+        let read: Vec<Reading> = pods.values().filter_map(|bins| bins[bin]).collect();
+        let mean = |of: fn(&Reading) -> f64| read.iter().map(of).sum::<f64>() / read.len() as f64;
+        (!read.is_empty()).then(|| Reading {
+            mean: mean(|reading| reading.mean),
+            // all are sampled at the same times
+            last: mean(|reading| reading.last),
+        })
     });
     Ok(Set {
         name: "fleet",
-        title: "GenTD26, mean GPU duty cycle of all pods (window 6 h)",
+        title: "GenTD26, mean GPU duty cycle of these pods (window 6 h)",
         tracks: vec![Track {
             name: "all pods".to_owned(),
             bins: bins.collect(),
