@@ -88,6 +88,7 @@ async fn played(world: &World) -> Result<()> {
                 expected.remove(&seat);
                 // kube-scheduler offers the node again once its kubelet has counted
                 world.counts_are_true(30).await?;
+                scheduler_counts(world, expected.len(), &line.pod).await?;
             }
             (what, _) => bail!("line {} of the record: {what} has no place here", at + 2),
         }
@@ -127,6 +128,23 @@ async fn layout_becomes(world: &World, expected: &Layout, when: &str) -> Result<
                 Ok(())
             } else {
                 Err(format!("{seen:?}"))
+            })
+        })
+        .await
+}
+
+/// Waits until our scheduler has heard that a pod left: a decision that comes before that is right too, and another.
+async fn scheduler_counts(world: &World, slices: usize, left: &str) -> Result<()> {
+    let pools: Api<shared::api::GpuPool> = Api::all(world.client.clone());
+    let what = format!("the scheduler counts {slices} slices in use after {left} left");
+    world
+        .until(30, &what, async || {
+            let pool = pools.get(shared::names::DEFAULT_POOL).await?;
+            let counted = pool.status.unwrap_or_default().allocated as usize;
+            Ok(if counted == slices {
+                Ok(())
+            } else {
+                Err(format!("{counted}"))
             })
         })
         .await
