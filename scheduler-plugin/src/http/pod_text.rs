@@ -35,15 +35,10 @@ impl PodText {
     /// # Errors
     /// It is not a Pod.
     pub fn part(&self, index: &Index) -> serde_json::Result<PodPart> {
-        let head: Head<'_> = serde_json::from_str(self.0.get())?;
-        let Meta {
-            uid,
-            resource_version,
-        } = head.metadata;
-        match index.known(&uid, &resource_version) {
-            Some(part) => Ok(part),
-            None => self.read(),
-        }
+        // what is wrong with it is said where it is read
+        let head = serde_json::from_str::<Head<'_>>(self.0.get()).ok();
+        let known = head.and_then(|head| index.known(&head.metadata.uid, &head.metadata.resource_version));
+        known.map_or_else(|| self.read(), Ok)
     }
 
     /// What it tells, read.

@@ -75,6 +75,12 @@ async fn lower_case_nulls_and_unknown_fields_are_read() {
         extender.post("/filter", lower.to_string()).await.1["NodeNames"],
         json!(["n1"])
     );
+    let without = json!({"Pod": {"metadata": null, "spec": null}, "NodeNames": ["n1"]});
+    assert_eq!(
+        extender.post("/filter", without.to_string()).await.1["NodeNames"],
+        json!(["n1"]),
+        "a pod that asks nothing"
+    );
     let pod = lab.pod("q", "1g.10gb");
     let bind = json!({"podName": "q", "podNamespace": "default", "podUID": pod["metadata"]["uid"], "node": "n1", "x": null});
     assert_eq!(
