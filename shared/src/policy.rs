@@ -71,13 +71,14 @@ pub const FORECAST_MOST_PERCENT: u32 = 40;
 /// Threads of the scheduler service that read, write and answer; what takes milliseconds goes to others. Its work is
 /// many small messages, and what it saves by a second thread is less than what waking it costs, which the API server
 /// and kube-scheduler then lack: 271 nominated pods a second with one, 248 with two (`migpool-bench`, 4 rounds, two
-/// cores that everything shares). One gives answers for some 1,500 pods a second.
+/// cores that everything shares). By its CPU for a pod (0.66 ms) one would do for some
+/// 1,500 a second.
 pub const SCHEDULER_THREADS: usize = 1;
 /// Bindings that are written at once. Each needs a connection of its own to the API server, and hundreds of TLS
 /// handshakes at once cost it more than the writes: it answered none of 500 within 3 s (5,000 nodes, two cores).
 pub const BINDINGS_AT_ONCE: usize = 16;
 /// Pods are nominated in clusters of at least so many nodes. A nomination is one more write of the pod, by estimate as
-/// dear as a look at some 300 nodes. At 1,000 nodes it gave 385 pods a second for 180 without, at 5,000 254 for 73
+/// dear as a look at some 300 nodes. At 1,000 nodes it gave 385 pods a second for 180 without, at 5,000 258 for 61
 /// (`migpool-bench --nodes N`, two cores that everything shares).
 pub const NOMINATE_FROM_NODES: usize = 1_000;
 /// Nominations that are written at once; more would take the API server's time from the scheduler they are for.
@@ -130,6 +131,9 @@ pub const FORECAST_POOL_DECAY: f64 = 0.8;
 pub const FORECAST_POOL_ROUNDS: f64 = 400.0;
 /// What is left of the loss of a setting of one method a bin later: half of it in 6 hours.
 pub const FORECAST_CHOICE_DECAY: f64 = 0.97;
+/// Ridges of the autoregression, as multiples of the mean square of a lag in its window, so that a quiet series is fitted
+/// as a lively one is: from a wave, which is followed by the weakest, to noise.
+pub const FORECAST_RIDGES: [f64; 4] = [0.001, 0.1, 1.0, 10.0];
 /// The upper quantile of a forecast.
 pub const FORECAST_UPPER_LEVEL: f64 = 0.9;
 /// Step of the level of the upper quantile after each truth: 28 misses in a row move it from end to end.

@@ -5,7 +5,6 @@ use std::fmt::Debug;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::core::Status;
 use kube::{Api, Resource, ResourceExt as _};
@@ -70,22 +69,16 @@ where
 
     async fn list(&self, params: &ListParams) -> kube::Result<Page<K>> {
         let page = Self::list(self, params).await?;
-        Ok(Page::new(page.items, page.metadata))
+        Ok(Page {
+            items: page.items,
+            version: page.metadata.resource_version.unwrap_or_default(),
+            next: page.metadata.continue_.unwrap_or_default(),
+        })
     }
 
     async fn watch(&self, params: &WatchParams, version: &str) -> kube::Result<Events<K>> {
         let events = Self::watch(self, params, version).await?;
         Ok(read(events).boxed())
-    }
-}
-
-impl<K> Page<K> {
-    pub(super) fn new(items: Vec<K>, meta: ListMeta) -> Self {
-        Self {
-            items,
-            version: meta.resource_version.unwrap_or_default(),
-            next: meta.continue_.unwrap_or_default(),
-        }
     }
 }
 

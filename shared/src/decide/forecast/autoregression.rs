@@ -4,11 +4,10 @@
 
 use super::history::History;
 use super::member::{Choice, Member};
+use crate::policy::FORECAST_RIDGES;
 
 /// Lags.
 const ORDER: usize = 4;
-/// Ridges, as multiples of the mean square of a lag in the window: a quiet series is fitted as a lively one is.
-const RIDGES: [f64; 4] = [0.001, 0.1, 1.0, 10.0];
 /// Ridge of a window that stands still, so that it can be solved for.
 const LEAST_RIDGE: f64 = 1e-9;
 /// Rows a fit needs: twice what it solves for.
@@ -17,7 +16,7 @@ const LEAST_ROWS: usize = 2 * ORDER;
 /// The member. It keeps how right each ridge was.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Autoregression {
-    choice: Choice<{ RIDGES.len() }>,
+    choice: Choice<{ FORECAST_RIDGES.len() }>,
 }
 
 /// The normal equations of a window, and the lags from which the next bin is made.
@@ -39,7 +38,7 @@ impl Member for Autoregression {
 
     fn learn(&mut self, truth: f64, history: &History) {
         let window = Window::of(history);
-        let said = RIDGES.map(|ridge| window.as_ref()?.next(ridge));
+        let said = FORECAST_RIDGES.map(|ridge| window.as_ref()?.next(ridge));
         self.choice.turn(truth, said);
     }
 

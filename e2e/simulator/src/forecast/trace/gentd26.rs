@@ -114,7 +114,7 @@ fn fleet(path: &Path) -> Result<Set> {
     });
     Ok(Set {
         name: "fleet",
-        title: "GenTD26, mean GPU duty cycle of these pods (window 6 h)",
+        title: "GenTD26, mean GPU duty cycle of the pods of duty (window 6 h)",
         tracks: vec![Track {
             name: "all pods".to_owned(),
             bins: bins.collect(),
