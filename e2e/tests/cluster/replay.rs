@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use e2e::pods::pod;
-use e2e::world::World;
+use e2e::pods::{IMAGE, pod};
+use e2e::world::{World, describe};
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
+use shared::names;
 
 use crate::Stage;
 use crate::process::{Process, SCHEDULER, kill};
@@ -17,6 +20,8 @@ use crate::process::{Process, SCHEDULER, kill};
 const RECORD: &str = include_str!("replay.csv");
 /// Half-life of the demand mix in that run, minutes: so long that it does not matter how fast the run is played.
 const HALF_LIFE_MINUTES: u32 = 9_600;
+/// Label by which a node's latest version is told from those before.
+const HEARD: &str = "migpool.dev/test-heard";
 
 /// One line of the record.
 struct Line {
@@ -89,6 +94,7 @@ async fn played(world: &World) -> Result<()> {
                 // kube-scheduler offers the node again once its kubelet has counted
                 world.counts_are_true(30).await?;
                 scheduler_counts(world, expected.len(), &line.pod).await?;
+                kube_scheduler_has_heard(world, at).await?;
             }
             (what, _) => bail!("line {} of the record: {what} has no place here", at + 2),
         }
@@ -139,7 +145,7 @@ async fn scheduler_counts(world: &World, slices: usize, left: &str) -> Result<()
     let what = format!("the scheduler counts {slices} slices in use after {left} left");
     world
         .until(30, &what, async || {
-            let pool = pools.get(shared::names::DEFAULT_POOL).await?;
+            let pool = pools.get(names::DEFAULT_POOL).await?;
             let counted = pool.status.unwrap_or_default().allocated as usize;
             Ok(if counted == slices {
                 Ok(())
@@ -148,6 +154,41 @@ async fn scheduler_counts(world: &World, slices: usize, left: &str) -> Result<()
             })
         })
         .await
+}
+
+/// Waits until kube-scheduler too has heard of all that the API server has, so that it offers the node that a pod left.
+/// Shown by a pod that may only go to a node with a label that was put on it just now: pods and nodes come to
+/// kube-scheduler in the order in which they changed, and it binds this one when it has come so far with both.
+async fn kube_scheduler_has_heard(world: &World, at: usize) -> Result<()> {
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let gpu_nodes = world.gpu_nodes().await?;
+    let node = gpu_nodes.first().context("no GpuNode")?.name_any();
+    let label = Patch::Merge(json!({"metadata": {"labels": {HEARD: at.to_string()}}}));
+    nodes
+        .patch(&node, &PatchParams::default(), &label)
+        .await
+        .context("label a node")?;
+    let name = format!("replay-heard-{at}");
+    let probe = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": names::SCHEDULER,
+            "nodeSelector": {HEARD: at.to_string()},
+            "terminationGracePeriodSeconds": 0,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent", "command": ["true"]}],
+        },
+    });
+    world.submit(probe).await?;
+    world
+        .until(30, &format!("kube-scheduler binds {name}"), async || {
+            let pod = world.pod(&name).await?;
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+            Ok(node.ok_or_else(|| describe(&pod)))
+        })
+        .await?;
+    world.delete(&name).await
 }
 
 /// Every slice there is, GPUs counted over the nodes by name.
@@ -171,7 +212,7 @@ async fn set_policy(world: &World, policy: Value) -> Result<()> {
     let pools: Api<shared::api::GpuPool> = Api::all(world.client.clone());
     let patch = Patch::Merge(json!({"spec": {"policy": policy}}));
     pools
-        .patch(shared::names::DEFAULT_POOL, &PatchParams::default(), &patch)
+        .patch(names::DEFAULT_POOL, &PatchParams::default(), &patch)
         .await
         .context("patch the pool")?;
     Ok(())
