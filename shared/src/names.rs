@@ -57,6 +57,10 @@ pub const ENV_SLICE_PREFIX: &str = "MIGPOOL_SLICE_";
 
 /// Lease of the scheduler's leader.
 pub const LEASE: &str = "migpool-scheduler-leader";
+/// Audience of the tokens that the scheduler shows to agents: one that leaks opens nothing else.
+pub const AUDIENCE_USAGE: &str = "migpool.dev/usage";
+/// Name of the scheduler's ServiceAccount.
+pub const ACCOUNT_SCHEDULER: &str = "migpool-scheduler";
 /// Field manager of the agent's writes.
 pub const MANAGER_AGENT: &str = "migpool-device-plugin";
 /// Field manager of the scheduler's writes.

@@ -88,12 +88,27 @@ pub struct GpuNodeStatus {
     /// The GPUs, by index.
     #[schemars(length(max = 32))]
     pub gpus: Vec<GpuStatus>,
+    /// Where the load of its GPUs is told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<Endpoint>,
     /// The same in a line, for `kubectl get`.
     pub summary: Summary,
     /// Ready, StoodBack.
     #[schemars(length(max = 16))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// Where an agent tells load, and how it is known there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Endpoint {
+    /// Address and port: `10.0.0.7:9404`, `[fd00::7]:9404`.
+    #[schemars(length(max = 64))]
+    pub address: String,
+    /// SHA-256 of its certificate: `sha256:<64 hexadecimal digits>`.
+    #[schemars(length(max = 71))]
+    pub fingerprint: String,
 }
 
 /// Placement table of a board.

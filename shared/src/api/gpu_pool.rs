@@ -72,8 +72,30 @@ pub struct GpuPoolStatus {
     pub free: String,
     /// Free memory slices that no profile of the expected mix can use, percent of the free ones.
     pub fragmentation_percent: u32,
+    /// How load is forecast; absent where no agent tells load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<ForecastStatus>,
     /// Ready.
     #[schemars(length(max = 16))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// How the load of a pool is forecast.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ForecastStatus {
+    /// Nodes that tell their load.
+    pub nodes: u32,
+    /// Nodes whose forecast is acted on.
+    pub acting: u32,
+    /// Share of the last forecasts that were right within 10 points, percent; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accuracy_percent: Option<u32>,
+    /// Error of the last forecasts over that of "as it is now", percent: below 100 is better than that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_percent: Option<u32>,
+    /// Whether the pool acts on forecasts, and why not.
+    #[schemars(length(max = 256))]
+    pub message: String,
 }

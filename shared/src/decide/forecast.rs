@@ -12,13 +12,16 @@
 //! * [`upper`] - the 0.9 quantile
 //! * [`gate`] - accuracy, skill, and whether to act
 //! * [`series`] - all of it for one series
+//! * [`minutes`], [`fleet`] - the same for the nodes of a GpuPool, from the load that they tell
 
 pub mod autoregression;
+pub mod fleet;
 pub mod gate;
 pub mod hedge;
 pub mod history;
 pub mod level;
 pub mod member;
+pub mod minutes;
 pub mod pool;
 pub mod rhythm;
 pub mod season;
