@@ -25,4 +25,5 @@ pub mod lease;
 pub mod logs;
 pub mod shutdown;
 pub mod tasks;
+pub mod usage;
 pub mod watch;
