@@ -3,13 +3,14 @@
 
 mod file;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use serde::Deserialize;
+use shared::names::{ACCOUNT_SCHEDULER, NAMESPACE};
 
 pub use file::File;
 
@@ -91,7 +92,7 @@ pub struct Flags {
     /// ours gets too; made for example by `nvidia-ctk cdi generate`
     #[arg(long, env = "CDI_COMMON_SPEC")]
     pub cdi_common_spec: Option<PathBuf>,
-    /// Where the journal is kept, on a disk that survives a reboot [default: /var/lib/migpool]
+    /// Where the journal and the load of a day are kept, on a disk that survives a reboot [default: /var/lib/migpool]
     #[arg(long, env = "STATE_DIR")]
     pub state_dir: Option<PathBuf>,
     /// How a container is told its devices [default: cdi-cri]
@@ -103,6 +104,17 @@ pub struct Flags {
     /// Address of /metrics, /livez and /readyz [default: 0.0.0.0:9402]
     #[arg(long, env = "ADMIN_ADDRESS")]
     pub admin_address: Option<SocketAddr>,
+    /// Address at which the load of the GPUs is told to the scheduler, where --usage-advertise is given
+    /// [default: 0.0.0.0:9404]
+    #[arg(long, env = "USAGE_ADDRESS")]
+    pub usage_address: Option<SocketAddr>,
+    /// IP address by which the scheduler reaches --usage-address; without it the load is not told
+    #[arg(long, env = "POD_IP")]
+    pub usage_advertise: Option<IpAddr>,
+    /// User name of whoever may hear the load, as the API server tells it
+    /// [default: system:serviceaccount:migpool-system:migpool-scheduler]
+    #[arg(long, env = "USAGE_CALLER")]
+    pub usage_caller: Option<String>,
     /// Seconds that a released slice is kept for the next pod of its profile
     /// [default: idleSliceSeconds of the node's GpuPool, else 600]
     #[arg(long, env = "IDLE_SLICE_SECONDS")]
@@ -135,6 +147,9 @@ pub struct Settings {
     pub device_list_strategy: ListStrategy,
     pub pass_device_specs: bool,
     pub admin_address: SocketAddr,
+    pub usage_address: SocketAddr,
+    pub usage_advertise: Option<IpAddr>,
+    pub usage_caller: String,
     pub idle_slice: Option<Duration>,
     pub driver_timeout: Duration,
     pub log_format: String,
@@ -156,10 +171,9 @@ impl Flags {
         let path = |flag: Option<PathBuf>, file: Option<PathBuf>, default: &str| {
             flag.or(file).unwrap_or(default.into())
         };
-        let admin = self
-            .admin_address
-            .or(file.admin_address)
-            .unwrap_or(SocketAddr::from(([0, 0, 0, 0], 9402)));
+        let address = |flag: Option<SocketAddr>, file: Option<SocketAddr>, port: u16| {
+            flag.or(file).unwrap_or(SocketAddr::from(([0, 0, 0, 0], port)))
+        };
         let idle = self.idle_slice_seconds.or(file.idle_slice_seconds);
         // the kubelet gives PreStartContainer 30 s, within which we want to have answered
         let timeout = self
@@ -194,7 +208,13 @@ impl Flags {
                 .or(file.device_list_strategy)
                 .unwrap_or(ListStrategy::CdiCri),
             pass_device_specs: self.pass_device_specs.or(file.pass_device_specs).unwrap_or(false),
-            admin_address: admin,
+            admin_address: address(self.admin_address, file.admin_address, 9402),
+            usage_address: address(self.usage_address, file.usage_address, 9404),
+            usage_advertise: self.usage_advertise.or(file.usage_advertise),
+            usage_caller: self
+                .usage_caller
+                .or(file.usage_caller)
+                .unwrap_or_else(scheduler_account),
             idle_slice: idle.map(|seconds| Duration::from_secs(seconds.into())),
             driver_timeout: Duration::from_secs(timeout.into()),
             log_format: self
@@ -204,6 +224,11 @@ impl Flags {
             xids: file.xids,
         })
     }
+}
+
+/// The scheduler's ServiceAccount, where the chart puts it by default.
+fn scheduler_account() -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT_SCHEDULER}")
 }
 
 /// The node's name where nobody gives one.
@@ -233,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
-        let text = "migStrategy: single\nidleSliceSeconds: 5\nxids: {\"31\": gpu}\n";
+        let text = "migStrategy: single\nidleSliceSeconds: 5\nxids: {\"31\": gpu}\nusageAdvertise: fd00::7\n";
         let flags = Flags {
             mig_strategy: Some(Strategy::Mixed),
             node_name: Some("n".into()),
@@ -243,6 +268,12 @@ mod tests {
         assert_eq!(settings.strategy, Strategy::Mixed);
         assert_eq!(settings.idle_slice, Some(Duration::from_secs(5)));
         assert_eq!(settings.driver_root, PathBuf::from("/"));
+        assert_eq!(settings.usage_advertise, Some("fd00::7".parse().unwrap()));
+        assert_eq!(settings.usage_address.to_string(), "0.0.0.0:9404");
+        assert_eq!(
+            settings.usage_caller,
+            "system:serviceaccount:migpool-system:migpool-scheduler"
+        );
         assert_eq!(settings.xids.action(31), crate::health::xid::Action::Gpu);
         assert_eq!(settings.xids.action(13), crate::health::xid::Action::Ignore);
     }
@@ -253,6 +284,7 @@ mod tests {
             ("migStrategi: single\n", ["migStrategi", "migStrategy"]),
             ("migStrategy: best\n", ["migStrategy", "dynamic"]),
             ("idleSliceSeconds: soon\n", ["idleSliceSeconds", "u32"]),
+            ("usageAdvertise: here\n", ["usageAdvertise", "IP address"]),
             ("xids: {\"31\": explode}\n", ["xids", "slice"]),
             ("- a\n", ["config.yaml", "key: value"]),
         ] {

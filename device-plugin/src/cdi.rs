@@ -1,12 +1,13 @@
 //! CDI files: one a device, written whole or not at all, so that a container runtime never reads half of one.
 //! A device's name is its id, which outlives the instance behind it: the file is rewritten when a slice is cut anew.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
 use crate::device_nodes::DeviceNode;
+use crate::replace::replace;
 
 /// What every file of ours starts with.
 const PREFIX: &str = "migpool.dev-";
@@ -43,7 +44,7 @@ impl Cdi {
         })
     }
 
-    /// Writes the file of a device: a temporary file in the same folder, synced, then renamed.
+    /// Writes the file of a device, whole or not at all.
     ///
     /// # Errors
     /// What the file system says.
@@ -54,14 +55,8 @@ impl Cdi {
             "devices": [{ "name": device, "containerEdits": self.edits(edits) }],
         });
         std::fs::create_dir_all(&self.folder)?;
-        let path = self.path(kind, device);
-        // runtimes read *.json and *.yaml alone
-        let draft = path.with_extension("draft");
-        let mut file = std::fs::File::create(&draft)?;
-        file.write_all(spec.to_string().as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&draft, &path)?;
-        std::fs::File::open(&self.folder)?.sync_all()
+        // runtimes read *.json and *.yaml alone, no drafts
+        replace(&self.path(kind, device), spec.to_string().as_bytes())
     }
 
     /// Removes the file of a device; one that is not there is fine.

@@ -6,6 +6,7 @@ pub mod driver;
 pub(crate) mod fake;
 pub mod nvml;
 mod nvml_ext;
+mod samples;
 mod table;
 
 use std::sync::Arc;
@@ -61,6 +62,13 @@ pub trait Gpus: Send {
     /// # Errors
     /// [`GpuError`]
     fn processes(&mut self, gpu: &GpuInfo) -> Result<Vec<Process>, GpuError>;
+
+    /// What each slice of a GPU did since it was read before, and what it holds; of a GPU without MIG the same as a
+    /// whole. Activity is as the driver tells it: beyond 0 to 1 too. A slice that nobody read before has none.
+    ///
+    /// # Errors
+    /// [`GpuError`] about the GPU or the driver; what a single slice does not tell is left out.
+    fn usage(&mut self, gpu: &GpuInfo) -> Result<Vec<Usage>, GpuError>;
 
     /// Whether the GPU wants something done before it works again.
     ///
@@ -150,6 +158,26 @@ pub struct Process {
     pub pid: u32,
     /// GPU instance it runs on; `None` on a GPU without MIG.
     pub gi: Option<u32>,
+}
+
+/// What a slice, or a GPU without MIG, did and holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Usage {
+    /// UUID of the MIG device, or of the GPU.
+    pub uuid: String,
+    /// Share of what it could do that it did, 0 to 1; `None` where nobody can tell.
+    pub activity: Option<f64>,
+    /// Memory, where it is told.
+    pub memory: Option<Memory>,
+}
+
+/// Memory of a slice or a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes that there are.
+    pub total: u64,
 }
 
 /// What a GPU wants done.

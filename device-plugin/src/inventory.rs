@@ -6,7 +6,7 @@ pub mod devices;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shared::api::gpu_node::{GpuNodeSpec, Health};
+use shared::api::gpu_node::{Endpoint, GpuNodeSpec, Health};
 use shared::mig::{Layout, Place, Slice, Use};
 use shared::names::DeviceId;
 use tokio::sync::watch;
@@ -57,6 +57,8 @@ pub struct State {
     pub adopted: bool,
     /// Why the kubelet does not know us, if so.
     pub unregistered: Option<String>,
+    /// Where the load of the GPUs is told, if it is.
+    pub endpoint: Option<Endpoint>,
     /// Counts allocations, so that an older account of the kubelet cannot undo a newer one.
     pub sequence: u64,
 }
@@ -203,6 +205,14 @@ impl State {
     pub fn held_places(&self, uuid: &str) -> impl Iterator<Item = Place> {
         let ids = self.held.keys().filter_map(|id| id.parse::<DeviceId>().ok());
         ids.filter(move |id| id.gpu == uuid).map(|id| id.place)
+    }
+
+    /// Who holds a slice that stands on a GPU. With NVIDIA's strategies slices are held by their own UUID.
+    #[must_use]
+    pub fn holding(&self, gpu: &Gpu, slice: &SliceState) -> Option<&Held> {
+        let id = DeviceId::new(gpu.info.uuid.clone(), slice.instance.place).to_string();
+        let held = self.held.get(&id);
+        held.or_else(|| self.held.get(&slice.instance.uuid))
     }
 
     /// The layout of a GPU: what stands there, and what is promised and not cut yet.

@@ -1,8 +1,8 @@
 //! What must survive a crash and a reboot: who holds which device, and which step is being taken. One small file,
-//! replaced whole (temporary file, fsync, rename), written before each step is taken.
+//! replaced whole, written before each step is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -11,6 +11,7 @@ use shared::mig::{Place, Step};
 use tokio::time::Instant;
 
 use crate::inventory::{Held, PodRef, State};
+use crate::replace::replace;
 
 /// File name in the state folder.
 const FILE: &str = "journal.json";
@@ -124,14 +125,7 @@ impl Journal {
         if next == *record {
             return Ok(());
         }
-        let draft = self.path.with_extension("draft");
-        let mut file = std::fs::File::create(&draft)?;
-        file.write_all(&serde_json::to_vec(&next)?)?;
-        file.sync_all()?;
-        std::fs::rename(&draft, &self.path)?;
-        if let Some(folder) = self.path.parent() {
-            std::fs::File::open(folder)?.sync_all()?;
-        }
+        replace(&self.path, &serde_json::to_vec(&next)?)?;
         *record = next;
         Ok(())
     }

@@ -11,7 +11,8 @@
 //! * [`health`] - events of the GPUs and the way back
 //! * [`node_object`] - the GpuNode object, node labels and events; [`ownership`] - when to stand back;
 //!   [`pool`] - the policy that holds here
-//! * [`metrics`] - every metric
+//! * [`usage`] - the load of the GPUs: read, remembered, told
+//! * [`metrics`] - every metric; [`replace`] - files that are never half written
 
 pub mod args;
 pub mod carve;
@@ -28,4 +29,6 @@ pub mod node_object;
 pub mod ownership;
 pub mod pods;
 pub mod pool;
+pub mod replace;
 pub mod run;
+pub mod usage;

@@ -1,6 +1,7 @@
 //! Every metric of the agent. Counters are counted where things happen; what describes the node is read from the
 //! inventory at each scrape, so that no label outlives its slice.
 
+mod load;
 mod node;
 
 use std::sync::Arc;
@@ -9,12 +10,14 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use shared::api::gpu_node::Health;
 use shared::mig::Step;
 
 use crate::inventory::Inventory;
+use crate::usage::Load;
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
@@ -31,6 +34,10 @@ pub struct Metrics {
     health: Counters,
     recoveries: Counter,
     api_writes: Counters,
+    clamped: Counter,
+    told: Counter,
+    streams: Gauge,
+    usage_calls: Counters,
 }
 
 /// Labels of a call of the kubelet.
@@ -42,7 +49,7 @@ struct CallLabels {
 impl Metrics {
     /// Counters, and the registry that serves them.
     #[must_use]
-    pub fn new(inventory: &Inventory) -> (Self, Arc<Registry>) {
+    pub fn new(inventory: &Inventory, load: &Load) -> (Self, Arc<Registry>) {
         let histogram: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 16));
         let made = Self {
             steps: Family::default(),
@@ -54,6 +61,10 @@ impl Metrics {
             health: Family::default(),
             recoveries: Counter::default(),
             api_writes: Family::default(),
+            clamped: Counter::default(),
+            told: Counter::default(),
+            streams: Gauge::default(),
+            usage_calls: Family::default(),
         };
         let mut registry = Registry::with_prefix("migpool");
         registry.register(
@@ -97,7 +108,28 @@ impl Metrics {
             "Writes to the API server, by result",
             made.api_writes.clone(),
         );
+        registry.register(
+            "usage_samples_clamped",
+            "Activities beyond 0 to 1 that were brought there",
+            made.clamped.clone(),
+        );
+        registry.register(
+            "usage_minutes_told",
+            "Minutes of load told to callers",
+            made.told.clone(),
+        );
+        registry.register(
+            "usage_streams",
+            "Load streams that are open",
+            made.streams.clone(),
+        );
+        registry.register(
+            "usage_calls",
+            "Calls for the load, by result",
+            made.usage_calls.clone(),
+        );
         registry.register_collector(Box::new(node::Node::new(inventory.clone())));
+        registry.register_collector(Box::new(load::Collected::new(inventory.clone(), load.clone())));
         (made, Arc::new(registry))
     }
 
@@ -152,6 +184,34 @@ impl Metrics {
     /// A faulty slice was cut again.
     pub fn recovered(&self) {
         self.recoveries.inc();
+    }
+
+    /// Activities were out of range.
+    pub fn clamped(&self, count: u64) {
+        self.clamped.inc_by(count);
+    }
+
+    /// Minutes of load were told.
+    pub fn told(&self, minutes: usize) {
+        self.told.inc_by(minutes as u64);
+    }
+
+    /// So many more load streams are open.
+    pub fn usage_streams(&self, more: i64) {
+        self.streams.inc_by(more);
+    }
+
+    /// Somebody asked for the load, and was refused with a code or was not.
+    pub fn usage_called(&self, refused: Option<tonic::Code>) {
+        let result = match refused {
+            None => "ok",
+            Some(tonic::Code::Unauthenticated) => "unauthenticated",
+            Some(tonic::Code::PermissionDenied) => "denied",
+            Some(_) => "unavailable",
+        };
+        self.usage_calls
+            .get_or_create(&vec![("result", result.to_owned())])
+            .inc();
     }
 
     /// Something was written to the API server, or not.

@@ -20,14 +20,21 @@ pub fn default_keep() -> Duration {
     Duration::from_secs(Policy::default().idle_slice_seconds.into())
 }
 
-/// Follows the pools and tells how long idle slices are kept.
+/// How often load is read, while no pool says otherwise.
+#[must_use]
+pub fn default_scan() -> Duration {
+    Duration::from_secs(Policy::default().scan_interval_seconds.into())
+}
+
+/// Follows the pools and tells how long idle slices are kept, where that is asked, and how often load is read.
 ///
 /// # Errors
 /// None: a watch that fails is tried again.
 pub async fn follow(
     client: Client,
     mut labels: watch::Receiver<Arc<BTreeMap<String, String>>>,
-    keep: watch::Sender<Duration>,
+    keep: Option<watch::Sender<Duration>>,
+    scan: watch::Sender<Duration>,
     token: CancellationToken,
 ) -> anyhow::Result<()> {
     let mut pools = BTreeMap::new();
@@ -48,17 +55,28 @@ pub async fn follow(
                 None => return Ok(()),
             },
         }
-        let seconds = policy(&pools, &labels.borrow_and_update()).idle_slice_seconds;
-        keep.send_if_modified(|keep| {
-            let now = Duration::from_secs(seconds.into());
-            let changed = *keep != now;
-            if changed {
-                tracing::info!(seconds, "idle slices are kept as the pool says");
-            }
-            *keep = now;
-            changed
-        });
+        let policy = policy(&pools, &labels.borrow_and_update());
+        if let Some(keep) = &keep
+            && say(keep, policy.idle_slice_seconds)
+        {
+            tracing::info!(
+                seconds = policy.idle_slice_seconds,
+                "idle slices are kept as the pool says"
+            );
+        }
+        if say(&scan, policy.scan_interval_seconds) {
+            tracing::info!(
+                seconds = policy.scan_interval_seconds,
+                "load is read as the pool says"
+            );
+        }
     }
+}
+
+/// Tells a time; whether it is another one than before.
+fn say(to: &watch::Sender<Duration>, seconds: u32) -> bool {
+    let now = Duration::from_secs(seconds.into());
+    to.send_if_modified(|time| std::mem::replace(time, now) != now)
 }
 
 /// The policy for a node with these labels.

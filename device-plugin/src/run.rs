@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use serve::admin::Readiness;
 use serve::tasks::Tasks;
 use tokio::net::TcpListener;
@@ -23,7 +24,11 @@ use crate::metrics::Metrics;
 use crate::node_object::{NodeObject, events};
 use crate::ownership::Ownership;
 use crate::pods::Pods;
-use crate::{health, pool};
+use crate::usage::Load;
+use crate::usage::callers::Callers;
+use crate::usage::sampler::Sampler;
+use crate::usage::server::Teller;
+use crate::{health, pool, usage};
 
 /// How often a missing driver is looked for.
 const DRIVER_RETRY: Duration = Duration::from_secs(2);
@@ -59,7 +64,10 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let alone = client.is_none();
     let inventory = Inventory::new(settings.strategy);
     inventory.change(|state| state.boot_id = crate::journal::boot_id(&settings.proc_root));
-    let (metrics, registry) = Metrics::new(&inventory);
+    let journal = Journal::open(&settings.state_dir)?;
+    let (file, minutes) = usage::file::File::open(&settings.state_dir, Timestamp::now());
+    let load = Load::new(minutes);
+    let (metrics, registry) = Metrics::new(&inventory, &load);
     let readiness = Readiness::new();
     readiness.set("driver", Err("not looked for yet".to_owned()));
     readiness.set("kubelet", Err("not registered yet".to_owned()));
@@ -71,7 +79,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         Account::new(&settings.pod_resources_socket),
         metrics,
         Driver::start(Box::new(connect), settings.driver_timeout),
-        Journal::open(&settings.state_dir)?,
+        journal,
         DeviceNodes::new(&settings.dev_root, &settings.proc_root),
         Cdi::new(&settings.cdi_dir, settings.cdi_common_spec.as_deref())?,
     );
@@ -122,7 +130,17 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     if settings.strategy == Strategy::Dynamic {
         tasks.spawn("tidy", tidy(carver.clone(), keep.subscribe(), token.clone()));
     }
+    let scan = watch::Sender::new(pool::default_scan());
+    let sampler = Sampler::new(carver.clone(), load.clone(), file);
+    tasks.spawn(
+        "load",
+        sampler.run(Timestamp::now, scan.subscribe(), token.clone()),
+    );
     if let Some(client) = client {
+        if let Some(teller) = teller(&settings, load, carver.metrics.clone()).await? {
+            inventory.change(|state| state.endpoint = Some(teller.endpoint()));
+            tasks.spawn("usage", teller.serve(token.clone()));
+        }
         let object = NodeObject::new(
             client.clone(),
             &settings.node_name,
@@ -137,9 +155,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             "events",
             events::tell(client.clone(), node, inventory, metrics, token.clone()),
         );
-        if settings.idle_slice.is_none() {
-            tasks.spawn("pool", pool::follow(client, labels, keep, token.clone()));
-        }
+        let keep = settings.idle_slice.is_none().then_some(keep);
+        tasks.spawn("pool", pool::follow(client, labels, keep, scan, token.clone()));
     }
     tasks.spawn(
         "kubelet",
@@ -155,6 +172,19 @@ async fn client() -> anyhow::Result<Option<kube::Client>> {
         return Ok(None);
     }
     serve::client::client().await.map(Some)
+}
+
+/// What tells the load, where others are told how to reach it.
+async fn teller(settings: &Settings, load: Load, metrics: Metrics) -> anyhow::Result<Option<Teller>> {
+    let Some(advertise) = settings.usage_advertise else {
+        tracing::info!("the load of the GPUs is not told: --usage-advertise is not given");
+        return Ok(None);
+    };
+    // a caller waits for the answer, and comes again by itself
+    let client = serve::client::client_without_retry().await?;
+    let callers = Callers::new(client, &settings.usage_caller);
+    let teller = Teller::listen(settings.usage_address, advertise, load, callers, metrics).await?;
+    Ok(Some(teller))
 }
 
 /// Takes the GPUs over when there is a driver, and looks again from time to time.

@@ -1,6 +1,6 @@
 //! The config file: the same settings as the flags, in camel case, and the table of XIDs.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -27,6 +27,9 @@ pub struct File {
     pub device_list_strategy: Option<ListStrategy>,
     pub pass_device_specs: Option<bool>,
     pub admin_address: Option<SocketAddr>,
+    pub usage_address: Option<SocketAddr>,
+    pub usage_advertise: Option<IpAddr>,
+    pub usage_caller: Option<String>,
     pub idle_slice_seconds: Option<u32>,
     pub driver_timeout_seconds: Option<u32>,
     pub log_format: Option<String>,
@@ -69,6 +72,9 @@ impl File {
             device_list_strategy: keys.take("deviceListStrategy")?,
             pass_device_specs: keys.take("passDeviceSpecs")?,
             admin_address: keys.take("adminAddress")?,
+            usage_address: keys.take("usageAddress")?,
+            usage_advertise: keys.take("usageAdvertise")?,
+            usage_caller: keys.take("usageCaller")?,
             idle_slice_seconds: keys.take("idleSliceSeconds")?,
             driver_timeout_seconds: keys.take("driverTimeoutSeconds")?,
             log_format: keys.take("logFormat")?,

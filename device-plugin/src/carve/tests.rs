@@ -1,5 +1,6 @@
 //! Changes against GPUs in memory, where every single call can be made to fail.
 
+use prometheus_client::registry::Registry;
 use shared::mig::{Place, Use};
 use tempfile::TempDir;
 
@@ -7,15 +8,17 @@ use super::*;
 use crate::args::Strategy;
 use crate::gpus::fake::Fake;
 use crate::inventory::Seen;
+use crate::usage::Load;
 
 /// A node with one GPU and an agent's hands on it; no kubelet and no API server.
-struct Bench {
-    fake: Fake,
-    carver: Carver,
-    _folder: TempDir,
+pub(crate) struct Bench {
+    pub(crate) fake: Fake,
+    pub(crate) carver: Carver,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) folder: TempDir,
 }
 
-fn bench() -> Bench {
+pub(crate) fn bench() -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     std::fs::create_dir_all(root.join("dev")).unwrap();
@@ -24,7 +27,7 @@ fn bench() -> Bench {
     let gpus = fake.clone();
     let connect = move || Ok(Box::new(gpus.clone()) as Box<dyn Gpus>);
     let inventory = Inventory::new(Strategy::Dynamic);
-    let (metrics, _) = Metrics::new(&inventory);
+    let (metrics, registry) = Metrics::new(&inventory, &Load::default());
     let carver = Carver::new(
         inventory,
         Pods::new(None, "n"),
@@ -38,7 +41,8 @@ fn bench() -> Bench {
     Bench {
         fake,
         carver,
-        _folder: folder,
+        registry,
+        folder,
     }
 }
 
@@ -70,7 +74,7 @@ impl Bench {
         (there, known)
     }
 
-    async fn give(&self, place: &str) -> Result<Vec<Granted>, CarveError> {
+    pub(crate) async fn give(&self, place: &str) -> Result<Vec<Granted>, CarveError> {
         self.carver.allocate("r", &[self.id(place)]).await
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use shared::mig::{Board, Layout, Place, Slice, Use};
 
-use super::{DriverInfo, Events, GpuError, GpuInfo, Gpus, Instance, Process, Recovery};
+use super::{DriverInfo, Events, GpuError, GpuInfo, Gpus, Instance, Memory, Process, Recovery, Usage};
 
 /// A node of GPUs; clones see the same one.
 #[derive(Clone, Default)]
@@ -17,6 +17,8 @@ pub(crate) struct World {
     pub(crate) gpus: Vec<GpuInfo>,
     pub(crate) instances: BTreeMap<(String, u32), Instance>,
     pub(crate) processes: BTreeMap<String, Vec<Process>>,
+    /// Activity by UUID of the MIG device or the GPU.
+    pub(crate) activity: BTreeMap<String, f64>,
     pub(crate) recovery: Option<Recovery>,
     /// Calls that change something, counted down; the one that reaches zero fails.
     pub(crate) fail_after: Option<u32>,
@@ -150,6 +152,26 @@ impl Gpus for Fake {
             .get(&gpu.uuid)
             .cloned()
             .unwrap_or_default())
+    }
+
+    fn usage(&mut self, gpu: &GpuInfo) -> Result<Vec<Usage>, GpuError> {
+        let there = self.instances(gpu)?;
+        let slices = there.into_iter().filter(|instance| instance.ci.is_some());
+        let uuids = if gpu.mig {
+            slices.map(|instance| instance.uuid).collect()
+        } else {
+            vec![gpu.uuid.clone()]
+        };
+        let world = self.0.lock().unwrap();
+        let usage = |uuid: String| Usage {
+            activity: world.activity.get(&uuid).copied(),
+            memory: Some(Memory {
+                used: 1 << 20,
+                total: 10 << 30,
+            }),
+            uuid,
+        };
+        Ok(uuids.into_iter().map(usage).collect())
     }
 
     fn recovery(&mut self, _: &GpuInfo) -> Result<Recovery, GpuError> {

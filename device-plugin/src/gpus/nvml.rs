@@ -12,9 +12,10 @@ use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings as sys;
 use shared::mig::Place;
 
+use super::samples::Samples;
 use super::{
-    DriverInfo, Event, EventKind, Events, GpuError, GpuInfo, Gpus, Instance, Process, Recovery, nvml_ext,
-    table,
+    DriverInfo, Event, EventKind, Events, GpuError, GpuInfo, Gpus, Instance, Process, Recovery, Usage,
+    nvml_ext, samples, table,
 };
 
 /// Where the library is looked for beneath a driver root, in this order.
@@ -36,6 +37,8 @@ pub struct NvmlGpus {
     nvml: Arc<Nvml>,
     /// Boards whose difference from the catalogue was logged.
     told: BTreeSet<String>,
+    /// What was read of slices before.
+    samples: Samples,
 }
 
 impl NvmlGpus {
@@ -54,13 +57,12 @@ impl NvmlGpus {
         Ok(Self {
             nvml: Arc::new(nvml),
             told: BTreeSet::new(),
+            samples: Samples::default(),
         })
     }
 
     fn device(&self, gpu: &GpuInfo) -> Result<Device<'_>, GpuError> {
-        self.nvml
-            .device_by_uuid(gpu.uuid.as_str())
-            .map_err(fail("nvmlDeviceGetHandleByUUID"))
+        device(&self.nvml, gpu)
     }
 
     fn info(&mut self, index: u32) -> Result<GpuInfo, NvmlError> {
@@ -155,14 +157,19 @@ impl Gpus for NvmlGpus {
     }
 
     fn create_compute(&mut self, gpu: &GpuInfo, place: Place, gi: u32) -> Result<Instance, GpuError> {
-        let device = self.device(gpu)?;
+        let nvml = Arc::clone(&self.nvml);
+        let device = device(&nvml, gpu)?;
         nvml_ext::create_compute(&device, gi, place.profile.compute.into())
             .map_err(fail("nvmlGpuInstanceCreateComputeInstance"))?;
         let uuids = nvml_ext::mig_uuids(&device).map_err(fail("listing MIG devices"))?;
-        describe(&device, place, gi, &uuids)
+        let made = describe(&device, place, gi, &uuids)?;
+        self.samples.begin(&nvml, &device, gi, &made.uuid);
+        Ok(made)
     }
 
     fn destroy_compute(&mut self, gpu: &GpuInfo, gi: u32) -> Result<(), GpuError> {
+        // first: nothing of ours is left that could keep it
+        self.samples.forget(&gpu.uuid, gi);
         nvml_ext::destroy_computes(&self.device(gpu)?, gi).map_err(fail("nvmlComputeInstanceDestroy"))
     }
 
@@ -184,6 +191,16 @@ impl Gpus for NvmlGpus {
                 gi: process.gpu_instance_id,
             })
             .collect())
+    }
+
+    fn usage(&mut self, gpu: &GpuInfo) -> Result<Vec<Usage>, GpuError> {
+        let nvml = Arc::clone(&self.nvml);
+        let device = device(&nvml, gpu)?;
+        if gpu.mig {
+            self.samples.slices(&nvml, &device, &gpu.uuid)
+        } else {
+            samples::whole(&device, &gpu.uuid).map(|usage| vec![usage])
+        }
     }
 
     fn recovery(&mut self, gpu: &GpuInfo) -> Result<Recovery, GpuError> {
@@ -255,6 +272,11 @@ impl Events for nvml_ext::EventSet {
     }
 }
 
+fn device<'n>(nvml: &'n Nvml, gpu: &GpuInfo) -> Result<Device<'n>, GpuError> {
+    nvml.device_by_uuid(gpu.uuid.as_str())
+        .map_err(fail("nvmlDeviceGetHandleByUUID"))
+}
+
 /// The library beneath a driver root.
 fn find(root: &Path) -> Result<PathBuf, GpuError> {
     let candidates = LIBRARY_FOLDERS
@@ -308,7 +330,7 @@ fn numa_node(bus_id: &str) -> Option<u32> {
 }
 
 /// Turns what the wrapper says into what we say.
-fn fail(call: &'static str) -> impl Fn(NvmlError) -> GpuError {
+pub(super) fn fail(call: &'static str) -> impl Fn(NvmlError) -> GpuError {
     move |error| match error {
         NvmlError::Uninitialized
         | NvmlError::DriverNotLoaded

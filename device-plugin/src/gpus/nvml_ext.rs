@@ -322,3 +322,58 @@ impl Drop for EventSet {
         }
     }
 }
+
+/// What GPM has counted on a GPU instance up to a moment.
+pub(super) struct Sample {
+    nvml: Arc<Nvml>,
+    sample: sys::nvmlGpmSample_t,
+}
+
+// SAFETY: a sample is memory of NVML's that belongs to no thread, and it is not Sync: one thread at a time uses it
+unsafe impl Send for Sample {}
+
+impl Sample {
+    /// Takes one of a GPU instance. Hopper and newer; `NotSupported` elsewhere.
+    pub(super) fn take(nvml: &Arc<Nvml>, device: &Device<'_>, gi: u32) -> Result<Self, NvmlError> {
+        let alloc = nvml_sym(nvml.lib().nvmlGpmSampleAlloc.as_ref())?;
+        let fill = nvml_sym(nvml.lib().nvmlGpmMigSampleGet.as_ref())?;
+        let mut made = Self {
+            nvml: Arc::clone(nvml),
+            sample: std::ptr::null_mut(),
+        };
+        // SAFETY: `made.sample` is ours
+        nvml_try(unsafe { alloc(&raw mut made.sample) })?;
+        // SAFETY: the handle lives as long as `device`, the sample was allocated just now
+        nvml_try(unsafe { fill(device.handle(), gi, made.sample) })?;
+        Ok(made)
+    }
+
+    /// Share of the time since an earlier sample in which the instance worked; `None` where it is not told.
+    pub(super) fn activity_since(&self, earlier: &Self) -> Result<Option<f64>, NvmlError> {
+        let get = nvml_sym(self.nvml.lib().nvmlGpmMetricsGet.as_ref())?;
+        // SAFETY: an all-zero request is a valid value of this plain C struct
+        let mut request: sys::nvmlGpmMetricsGet_t = unsafe { std::mem::zeroed() };
+        (request.version, request.numMetrics) = (sys::NVML_GPM_METRICS_GET_VERSION, 2);
+        (request.sample1, request.sample2) = (earlier.sample, self.sample);
+        request.metrics[0].metricId = sys::nvmlGpmMetricId_t_NVML_GPM_METRIC_GRAPHICS_UTIL;
+        request.metrics[1].metricId = sys::nvmlGpmMetricId_t_NVML_GPM_METRIC_SM_UTIL;
+        // SAFETY: both samples live, and the request is ours; NVML's array may be longer than that of these bindings,
+        // but no more of it is touched than `numMetrics`
+        nvml_try(unsafe { get(&raw mut request) })?;
+        let told = |metric: &&sys::nvmlGpmMetric_t| metric.nvmlReturn == sys::nvmlReturn_enum_NVML_SUCCESS;
+        let first = request.metrics.iter().take(2).find(told);
+        Ok(first.map(|metric| metric.value / 100.0))
+    }
+}
+
+impl Drop for Sample {
+    fn drop(&mut self) {
+        if let Ok(free) = nvml_sym(self.nvml.lib().nvmlGpmSampleFree.as_ref())
+            && !self.sample.is_null()
+        {
+            // SAFETY: the sample was allocated by `take`, is not null and is freed here alone
+            let code = unsafe { free(self.sample) };
+            tracing::trace!(code, "sample freed");
+        }
+    }
+}

@@ -7,12 +7,12 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use shared::api::gpu_node::Health;
-use shared::mig::{Board, Layout, Use};
-use shared::names::{self, DeviceId};
+use shared::mig::{Board, Layout, Place, Use};
+use shared::names;
 
-use crate::inventory::{Driver, Gpu, Inventory, State};
+use crate::inventory::{Driver, Gpu, Held, Inventory, State};
 
-type Labels = Vec<(&'static str, String)>;
+pub(super) type Labels = Vec<(&'static str, String)>;
 
 /// Reads the inventory.
 pub(super) struct Node {
@@ -32,31 +32,41 @@ impl fmt::Debug for Node {
 }
 
 /// A metric with a value for each of some labels.
-struct Gauge {
+pub(super) struct Gauge {
     name: &'static str,
     help: &'static str,
-    values: Vec<(Labels, f64)>,
+    pub(super) values: Vec<(Labels, f64)>,
 }
 
-impl Collector for Node {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for gauge in gauges(&self.inventory.view().state) {
-            let name = format!("migpool_{}", gauge.name);
-            let mut family = encoder.encode_descriptor(&name, gauge.help, None, MetricType::Gauge)?;
-            for (labels, value) in gauge.values {
-                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
-            }
+impl Gauge {
+    pub(super) const fn new(name: &'static str, help: &'static str) -> Self {
+        Self {
+            name,
+            help,
+            values: Vec::new(),
+        }
+    }
+
+    pub(super) fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, MetricType::Gauge)?;
+        for (labels, value) in self.values {
+            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }
 }
 
+impl Collector for Node {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let gauges = gauges(&self.inventory.view().state);
+        gauges
+            .into_iter()
+            .try_for_each(|gauge| gauge.encode(&mut encoder))
+    }
+}
+
 fn gauges(state: &State) -> Vec<Gauge> {
-    let gauge = |name, help| Gauge {
-        name,
-        help,
-        values: Vec::new(),
-    };
+    let gauge = Gauge::new;
     let mut info = gauge("slice_info", "A slice that exists");
     let mut allocated = gauge("slice_allocated", "Whether a pod has the slice");
     let mut healthy = gauge("slice_healthy", "Whether the slice works");
@@ -87,10 +97,7 @@ fn gauges(state: &State) -> Vec<Gauge> {
         flag(state.stood_back.is_some()),
     ));
     for gpu in &state.gpus {
-        let labels = vec![
-            ("gpu_uuid", gpu.info.uuid.clone()),
-            ("gpu", gpu.info.index.to_string()),
-        ];
+        let labels = of_gpu(gpu);
         gpu_healthy
             .values
             .push((labels.clone(), flag(gpu.health == Health::Healthy)));
@@ -99,11 +106,7 @@ fn gauges(state: &State) -> Vec<Gauge> {
             .push((labels.clone(), flag(gpu.info.unlike_catalogue)));
         for (place, slice) in &gpu.slices {
             let row = gpu.info.board.as_ref().and_then(|board| board.row(place.profile));
-            let mut of_slice = labels.clone();
-            of_slice.extend([
-                ("profile", place.profile.to_string()),
-                ("start", place.start.to_string()),
-            ]);
+            let of_slice = of_slice(gpu, *place);
             let mut all = of_slice.clone();
             all.extend([
                 ("gi", slice.instance.gi.to_string()),
@@ -115,24 +118,8 @@ fn gauges(state: &State) -> Vec<Gauge> {
                 ("resource", names::resource(place.profile)),
             ]);
             info.values.push((all, 1.0));
-            let id = DeviceId::new(gpu.info.uuid.clone(), *place).to_string();
-            let held = state
-                .held
-                .get(&id)
-                .or_else(|| state.held.get(&slice.instance.uuid));
-            let pod = held.and_then(|held| held.pod.as_ref());
-            let mut by = of_slice.clone();
-            by.extend([
-                (
-                    "namespace",
-                    pod.map(|pod| pod.namespace.clone()).unwrap_or_default(),
-                ),
-                ("pod", pod.map(|pod| pod.name.clone()).unwrap_or_default()),
-                (
-                    "container",
-                    held.and_then(|held| held.container.clone()).unwrap_or_default(),
-                ),
-            ]);
+            let held = state.holding(gpu, slice);
+            let by = with_holder(of_slice.clone(), held);
             allocated.values.push((by, flag(held.is_some())));
             healthy.values.push((
                 of_slice.clone(),
@@ -174,6 +161,41 @@ fn gauges(state: &State) -> Vec<Gauge> {
         driver,
         stood_back,
     ]
+}
+
+/// Labels of a GPU.
+pub(super) fn of_gpu(gpu: &Gpu) -> Labels {
+    vec![
+        ("gpu_uuid", gpu.info.uuid.clone()),
+        ("gpu", gpu.info.index.to_string()),
+    ]
+}
+
+/// Labels of a slice.
+pub(super) fn of_slice(gpu: &Gpu, place: Place) -> Labels {
+    let mut labels = of_gpu(gpu);
+    labels.extend([
+        ("profile", place.profile.to_string()),
+        ("start", place.start.to_string()),
+    ]);
+    labels
+}
+
+/// Labels with those of whoever holds it; they are empty where nobody does.
+pub(super) fn with_holder(mut labels: Labels, held: Option<&Held>) -> Labels {
+    let pod = held.and_then(|held| held.pod.as_ref());
+    labels.extend([
+        (
+            "namespace",
+            pod.map(|pod| pod.namespace.clone()).unwrap_or_default(),
+        ),
+        ("pod", pod.map(|pod| pod.name.clone()).unwrap_or_default()),
+        (
+            "container",
+            held.and_then(|held| held.container.clone()).unwrap_or_default(),
+        ),
+    ]);
+    labels
 }
 
 /// What is free on a GPU.

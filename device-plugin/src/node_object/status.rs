@@ -40,6 +40,7 @@ pub fn status(state: &State, boot_id: &str, before: &[Condition], now: Time) -> 
         boot_id: boot_id.to_owned(),
         boards,
         gpus: state.gpus.iter().map(|gpu| gpu_status(state, gpu)).collect(),
+        endpoint: state.endpoint.clone(),
         summary: summary(state),
         conditions: conditions(state, before, now),
     }
@@ -211,7 +212,7 @@ fn cut(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use shared::api::gpu_node::Health;
+    use shared::api::gpu_node::{Endpoint, Health};
     use tokio::time::Instant;
 
     use super::*;
@@ -267,7 +268,16 @@ mod tests {
 
     #[test]
     fn a_node_is_told_with_its_slices_holders_and_a_drawing() {
-        let status = status(&state(), "boot", &[], now(0));
+        let endpoint = Endpoint {
+            address: "10.0.0.7:9404".into(),
+            fingerprint: "sha256:00".into(),
+        };
+        let state = State {
+            endpoint: Some(endpoint.clone()),
+            ..state()
+        };
+        let status = status(&state, "boot", &[], now(0));
+        assert_eq!(status.endpoint, Some(endpoint));
         assert_eq!(status.summary.layout, "[-!..3333]");
         assert_eq!(status.summary.free, "3x1g.10gb 1x1g.10gb+me 1x1g.20gb 1x2g.20gb");
         let slices = &status.gpus[0].slices;

@@ -22,6 +22,8 @@ struct Objects {
     log: Vec<(u64, String, Value)>,
     /// Every request answers 503.
     away: bool,
+    /// What is answered about tokens; all others are unknown.
+    tokens: BTreeMap<String, Value>,
     /// Requests by method and path.
     requests: Vec<String>,
 }
@@ -85,6 +87,15 @@ impl ApiServer {
             .collect()
     }
 
+    /// From now on a token is reviewed so.
+    pub(crate) fn token(&self, token: &str, status: Value) {
+        self.objects
+            .lock()
+            .unwrap()
+            .tokens
+            .insert(token.to_owned(), status);
+    }
+
     pub(crate) fn away(&self, away: bool) {
         self.objects.lock().unwrap().away = away;
     }
@@ -98,6 +109,15 @@ impl ApiServer {
             .iter()
             .filter(|request| request.contains(text))
             .count()
+    }
+
+    /// Fills a TokenReview in, as for the audiences that it asks about.
+    fn review(&self, review: &mut Value) {
+        assert_eq!(review["spec"]["audiences"], json!(["migpool.dev/usage"]));
+        let token = review["spec"]["token"].as_str().unwrap();
+        let known = self.objects.lock().unwrap().tokens.get(token).cloned();
+        let unknown = json!({"authenticated": false, "error": "invalid bearer token"});
+        review["status"] = known.unwrap_or(unknown);
     }
 
     /// A pod bound to the node, with its placement.
@@ -214,7 +234,11 @@ async fn answer(State(server): State<ApiServer>, method: Method, uri: Uri, body:
             None => refuse(StatusCode::NOT_FOUND, "not found"),
         },
         (Method::POST, _) => {
-            let object: Value = serde_json::from_slice(&body).unwrap();
+            let mut object: Value = serde_json::from_slice(&body).unwrap();
+            if plural == "tokenreviews" {
+                server.review(&mut object);
+                return (StatusCode::CREATED, axum::Json(object)).into_response();
+            }
             server.put(plural, object.clone());
             (StatusCode::CREATED, axum::Json(object)).into_response()
         }

@@ -147,6 +147,7 @@ impl Node {
             .args(&self.flags)
             .env_remove("KUBECONFIG")
             .env_remove("KUBERNETES_SERVICE_HOST")
+            .env_remove("POD_IP")
             .env("RUST_LOG", "info,device_plugin=debug")
             .envs(&self.environment)
             .stdout(Stdio::null())

@@ -22,7 +22,8 @@ async fn every_profile_is_registered_and_an_empty_node_counts_as_brute_force_doe
     .await;
     let metrics = node.page("/metrics").unwrap();
     assert!(
-        metrics.contains("migpool_gpu_free_memory_slices") && metrics.contains("migpool_registrations_total")
+        metrics.contains("\nmigpool_gpu_free_memory_slices{")
+            && metrics.contains("migpool_registrations_total")
     );
 }
 
