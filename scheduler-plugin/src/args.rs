@@ -10,6 +10,9 @@ use clap::Parser;
 use serde::Deserialize;
 use shared::{names, policy};
 
+/// Where the chart puts the token that is shown to agents.
+const USAGE_TOKEN_FILE: &str = "/var/run/secrets/migpool/usage/token";
+
 /// The command line and the environment.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(
@@ -61,6 +64,10 @@ pub struct Flags {
     /// [default: 1000]
     #[arg(long, env = "MIGPOOL_NOMINATE_FROM_NODES", value_name = "NODES")]
     pub nominate_from_nodes: Option<usize>,
+    /// File with the token that is shown to agents for the load of their nodes. Empty: no load is followed
+    /// [default: /var/run/secrets/migpool/usage/token]
+    #[arg(long, env = "MIGPOOL_USAGE_TOKEN_FILE", value_name = "PATH")]
+    pub usage_token_file: Option<String>,
 }
 
 /// The config file.
@@ -76,6 +83,7 @@ struct File {
     write_timeout_seconds: Option<u64>,
     nominate_for: Option<Vec<String>>,
     nominate_from_nodes: Option<usize>,
+    usage_token_file: Option<String>,
 }
 
 /// How logs are written.
@@ -110,6 +118,8 @@ pub struct Settings {
     pub nominate_for: Vec<String>,
     /// Least number of nodes at which they are.
     pub nominate_from_nodes: usize,
+    /// File with the token that is shown to agents; `None` where no load is followed.
+    pub usage_token_file: Option<PathBuf>,
 }
 
 /// A setting that cannot be used.
@@ -194,6 +204,14 @@ impl Settings {
                 .nominate_from_nodes
                 .or(file.nominate_from_nodes)
                 .unwrap_or(policy::NOMINATE_FROM_NODES),
+            usage_token_file: Some(
+                flags
+                    .usage_token_file
+                    .or(file.usage_token_file)
+                    .unwrap_or_else(|| USAGE_TOKEN_FILE.to_owned()),
+            )
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from),
         };
         settings.check()
     }
@@ -290,6 +308,18 @@ mod tests {
         assert_eq!(settings.identity, "host");
         assert_eq!(settings.nominate_for, [names::SCHEDULER]);
         assert_eq!(settings.extender_address.to_string(), "127.0.0.1:9401");
+    }
+
+    #[test]
+    fn load_is_followed_unless_the_name_of_the_token_file_is_empty() {
+        let path = |flags: Flags| Settings::new(flags, "host").unwrap().usage_token_file;
+        assert_eq!(path(Flags::default()), Some(USAGE_TOKEN_FILE.into()));
+        let (_dir, mut flags) = file("usageTokenFile: \"\"\n");
+        assert_eq!(path(flags.clone()), None);
+        flags.usage_token_file = Some("/token".into());
+        assert_eq!(path(flags), Some("/token".into()));
+        let none = Flags::try_parse_from(["migpool-scheduler", "--usage-token-file="]).unwrap();
+        assert_eq!(path(none), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! a snapshot that never changes under them; nobody holds the lock over I/O.
 //!
 //! * [`books`] - what is known
+//! * [`expected`] - the load that is expected of nodes
 //! * [`fresh`] - the snapshot made of it, and the order of nodes for each kind of request
 //! * [`build`] - one node of the snapshot
 //! * [`holding`] - filter's step: a node is chosen and the places on it are held
@@ -16,6 +17,7 @@
 pub mod binding;
 pub mod books;
 pub mod build;
+pub mod expected;
 pub mod fresh;
 pub mod holding;
 pub mod legacies;
@@ -42,6 +44,7 @@ use crate::watch::gpu_pools::PoolPart;
 use crate::watch::nodes::NodePart;
 use crate::watch::pods::PodPart;
 use books::Books;
+use expected::Expected;
 use reservations::State;
 use sources::{Source, Sources, Unavailable};
 
@@ -99,6 +102,11 @@ impl Index {
     /// Takes in a change of GpuPools.
     pub fn gpu_pools(&self, change: Change<PoolPart>) {
         self.change(|books| books.change_pools(change));
+    }
+
+    /// Takes in what load is expected.
+    pub fn expect(&self, expected: Expected) {
+        self.change(|books| books.expect(expected));
     }
 
     /// A watch delivered its whole list.
@@ -210,6 +218,6 @@ impl Index {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

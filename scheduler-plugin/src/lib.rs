@@ -7,6 +7,7 @@
 //! * [`index`] - the cluster as known here, and what is reserved in it
 //! * [`http`] - what kube-scheduler asks, and the answers
 //! * [`act`] - what the leader does on its own
+//! * [`usage`] - the load that agents tell, and what is expected of nodes from it
 //! * [`writer`] - the only file that writes to the API server
 //! * [`layout_page`] - the pool drawn as text
 //! * [`metrics`], [`clock`]
@@ -20,5 +21,6 @@ pub mod index;
 pub mod layout_page;
 pub mod metrics;
 pub mod run;
+pub mod usage;
 pub mod watch;
 pub mod writer;

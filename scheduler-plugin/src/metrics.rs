@@ -1,5 +1,9 @@
 //! Every metric of the program, registered here and nowhere else. Labels stay few: profiles, states and reason
 //! codes, never names of pods or nodes.
+//!
+//! * [`load`] - those of the load that agents tell
+
+pub mod load;
 
 use std::time::Duration;
 
@@ -9,6 +13,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+
+use load::LoadMetrics;
 
 /// Bounds of the request histograms, seconds: from a bare answer to kube-scheduler's default timeout.
 const LATENCY: [f64; 13] = [
@@ -30,6 +36,8 @@ pub struct Metrics {
     fragmentation: Gauge,
     drift: Gauge,
     leader: Gauge,
+    /// What agents tell, and what is made of it.
+    pub load: LoadMetrics,
 }
 
 /// A call of kube-scheduler.
@@ -126,6 +134,7 @@ impl Metrics {
             fragmentation: Gauge::default(),
             drift: Gauge::default(),
             leader: Gauge::default(),
+            load: LoadMetrics::default(),
         };
         let of_scheduler = registry.sub_registry_with_prefix("migpool_scheduler");
         of_scheduler.register_with_unit(
@@ -166,6 +175,7 @@ impl Metrics {
             "Places that a pod's annotation says and its node's GpuNode contradicts",
             metrics.drift.clone(),
         );
+        metrics.load.register_streams(of_scheduler);
         let of_pool = registry.sub_registry_with_prefix("migpool_pool");
         of_pool.register("gpus", "GPUs by whether they take work", metrics.gpus.clone());
         of_pool.register("slices", "Slices by profile and state", metrics.slices.clone());
@@ -179,6 +189,7 @@ impl Metrics {
             "Free memory slices that the expected demand cannot use, percent of the free ones",
             metrics.fragmentation.clone(),
         );
+        metrics.load.register_forecasts(of_pool);
         metrics
     }
 
@@ -279,6 +290,12 @@ mod tests {
         metrics.wrote("event", "ok");
         metrics.reservations("tentative", 2);
         metrics.slices([("1g.10gb", "allocated", 7)]);
+        metrics.load.streams([("live", 3)]);
+        metrics.load.minutes(60, 1);
+        metrics.load.dial_failed("Refused");
+        metrics.load.forecast_nodes([("own", 2)]);
+        metrics.load.verdicts(["Act", "Static", "Act"]);
+        metrics.load.accuracy(93.5);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
@@ -288,6 +305,13 @@ mod tests {
             "migpool_scheduler_events_total 1",
             r#"migpool_scheduler_reservations{state="tentative"} 2"#,
             r#"migpool_pool_slices{profile="1g.10gb",state="allocated"} 7"#,
+            r#"migpool_scheduler_load_streams{state="live"} 3"#,
+            r#"migpool_scheduler_load_minutes_total{outcome="taken"} 60"#,
+            r#"migpool_scheduler_load_minutes_total{outcome="refused"} 1"#,
+            r#"migpool_scheduler_load_dial_failures_total{reason="Refused"} 1"#,
+            r#"migpool_pool_forecast_nodes{state="own"} 2"#,
+            r#"migpool_pool_forecast_pools{verdict="Act"} 2"#,
+            "migpool_pool_forecast_accuracy_percent 93.5",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

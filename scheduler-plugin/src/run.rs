@@ -1,4 +1,5 @@
-//! The program, wired together: watches fill the index, the extender answers from it, the leader's turns act on it.
+//! The program, wired together: watches and the agents' load fill the index, the extender answers from it, the
+//! leader's turns act on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::http::router::{Extender, router};
 use crate::index::Index;
 use crate::layout_page;
 use crate::metrics::Metrics;
+use crate::usage;
 use crate::watch::feed;
 use crate::writer::Writer;
 
@@ -92,6 +94,13 @@ pub async fn run(
     );
 
     feed::start(&mut tasks, &clients.watching, &index);
+    usage::start(
+        &mut tasks,
+        &index,
+        settings.usage_token_file,
+        &metrics.load,
+        &clock,
+    );
 
     let readiness = Readiness::new();
     tasks.spawn(

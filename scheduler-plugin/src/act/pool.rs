@@ -1,6 +1,7 @@
-//! The numbers of each pool, counted node by node and kept until the node changes; written to `GpuPool.status` and
-//! shown as metrics.
+//! The numbers of each pool, counted node by node and kept until the node changes, and how its load is forecast;
+//! written to `GpuPool.status` and shown as metrics.
 
+mod forecast;
 mod numbers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use shared::api::GpuPool;
 use shared::api::conditions::{self, READY, REASON_BAD_SPEC, REASON_SERVING};
+use shared::api::gpu_pool::GpuPoolStatus;
+use shared::decide::forecast::fleet::Report;
 
 use self::numbers::Numbers;
 use crate::clock::Clock;
@@ -93,12 +96,16 @@ impl PoolNumbers {
 
     /// Writes the status of each pool whose numbers moved.
     pub async fn turn(&mut self, index: &Index, writer: &Writer, clock: &Clock) {
-        let pools: Vec<PoolPart> = index.read(|books| books.pools.values().cloned().collect());
-        for pool in pools {
+        let pools: Vec<(PoolPart, Option<Option<Report>>)> = index.read(|books| {
+            let report = |pool: &PoolPart| books.expected.reports.get(&pool.name).copied();
+            let pools = books.pools.values();
+            pools.map(|pool| (pool.clone(), report(pool))).collect()
+        });
+        for (pool, report) in pools {
             let Some(numbers) = self.pools.get(&pool.name) else {
                 continue;
             };
-            let Some(object) = with_status(&pool, numbers, Time(clock.calendar())) else {
+            let Some(object) = with_status(&pool, numbers, report, Time(clock.calendar())) else {
                 continue;
             };
             match writer.pool_status(&object).await {
@@ -114,8 +121,14 @@ impl PoolNumbers {
     }
 }
 
-/// The pool with its status as counted; `None` where that is what it says already.
-fn with_status(pool: &PoolPart, numbers: &Numbers, now: Time) -> Option<GpuPool> {
+/// The pool with its status as counted; `None` where that is what it says already. Before it is known how its forecasts
+/// stand, what was written of them stays.
+fn with_status(
+    pool: &PoolPart,
+    numbers: &Numbers,
+    report: Option<Option<Report>>,
+    now: Time,
+) -> Option<GpuPool> {
     let mut object = pool.object.clone();
     let before = object.status.clone().unwrap_or_default();
     let mut conditions = before.conditions.clone();
@@ -125,7 +138,13 @@ fn with_status(pool: &PoolPart, numbers: &Numbers, now: Time) -> Option<GpuPool>
         None => (true, REASON_SERVING, "pods are placed by this spec"),
     };
     conditions::set(&mut conditions, READY, on, reason, message, generation, now);
-    let status = numbers.status(generation, conditions);
+    let status = GpuPoolStatus {
+        forecast: match report {
+            Some(report) => report.map(|report| forecast::status(&report, &pool.policy)),
+            None => before.forecast.clone(),
+        },
+        ..numbers.status(generation, conditions)
+    };
     (status != before).then(|| {
         object.status = Some(status);
         object
@@ -134,6 +153,7 @@ fn with_status(pool: &PoolPart, numbers: &Numbers, now: Time) -> Option<GpuPool>
 
 #[cfg(test)]
 mod tests {
+    use shared::decide::forecast::gate::{Standing, Verdict};
     use shared::decide::testing::{node, owner};
     use shared::mig::{Slice, Use};
 
@@ -205,7 +225,7 @@ mod tests {
     fn a_status_is_written_only_when_it_says_something_new() {
         let numbers = Numbers::default();
         let now = || Time(jiff::Timestamp::from_second(1_000).unwrap());
-        let written = with_status(&pool(), &numbers, now()).unwrap();
+        let written = with_status(&pool(), &numbers, None, now()).unwrap();
         let status = written.status.clone().unwrap();
         assert_eq!(status.observed_generation, Some(3));
         assert_eq!(
@@ -216,7 +236,29 @@ mod tests {
             ("Ready", "True")
         );
         let later = Time(jiff::Timestamp::from_second(2_000).unwrap());
-        assert_eq!(with_status(&PoolPart::of(written), &numbers, later), None);
+        assert_eq!(with_status(&PoolPart::of(written), &numbers, None, later), None);
+    }
+
+    #[test]
+    fn how_load_is_forecast_is_written_when_it_changes_and_taken_away_when_nobody_tells_any() {
+        let now = || Time(jiff::Timestamp::UNIX_EPOCH);
+        let numbers = Numbers::default();
+        let write = |pool: &PoolPart, report| with_status(pool, &numbers, report, now()).map(PoolPart::of);
+        let forecast = |pool: &PoolPart| pool.object.status.clone().unwrap().forecast;
+        let report = |nodes, acting| Report {
+            nodes,
+            acting,
+            standing: Standing::default(),
+            verdict: Verdict::Act,
+        };
+        let told = write(&pool(), Some(Some(report(2, 2)))).unwrap();
+        assert_eq!(forecast(&told).unwrap().acting, 2);
+        assert_eq!(write(&told, Some(Some(report(2, 2)))), None);
+        // a scheduler that has just started does not take away what the last one wrote
+        assert_eq!(write(&told, None), None);
+        let told = write(&told, Some(Some(report(2, 1)))).unwrap();
+        assert_eq!(forecast(&told).unwrap().acting, 1);
+        assert_eq!(forecast(&write(&told, Some(None)).unwrap()), None);
     }
 
     #[test]
@@ -226,6 +268,7 @@ mod tests {
         let written = with_status(
             &PoolPart::of(wrong),
             &Numbers::default(),
+            None,
             Time(jiff::Timestamp::UNIX_EPOCH),
         )
         .unwrap();

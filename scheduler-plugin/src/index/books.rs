@@ -12,6 +12,7 @@ use shared::mig::Board;
 use shared::policy::Policy;
 use shared::snapshot::Snapshot;
 
+use super::expected::Expected;
 use super::legacies::Legacies;
 use super::nominations::Nominations;
 use super::queue::Queue;
@@ -37,6 +38,8 @@ pub struct Books {
     pub nominations: Nominations,
     /// Pods that wait for a node.
     pub queue: Queue,
+    /// The load that is expected of nodes.
+    pub expected: Expected,
     pub(super) nodes: BTreeMap<String, NodePart>,
     pub(super) gpu_nodes: BTreeMap<String, (GpuNodePart, Vec<Arc<Board>>)>,
     pub(super) pods_on: BTreeMap<String, BTreeSet<String>>,
@@ -81,6 +84,19 @@ impl Books {
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&NodePart> {
         self.nodes.get(name)
+    }
+
+    /// What agents tell, by node.
+    pub fn gpu_nodes(&self) -> impl Iterator<Item = (&str, &GpuNodePart)> {
+        self.gpu_nodes
+            .iter()
+            .map(|(name, (node, _))| (name.as_str(), node))
+    }
+
+    /// Whether an agent tells of this node.
+    #[must_use]
+    pub fn has_gpu_node(&self, node: &str) -> bool {
+        self.gpu_nodes.contains_key(node)
     }
 
     /// Places that annotations and agents disagree about.

@@ -8,7 +8,7 @@ use shared::api::gpu_node::{GpuStatus, Health, Holder};
 use shared::api::gpu_pool::Mode;
 use shared::mig::{Board, Profile, Slice, Use};
 use shared::names::{DeviceId, Placements};
-use shared::snapshot::{CpuMemory, Gpu, Node, NodeState, Owner};
+use shared::snapshot::{CpuMemory, Gpu, Node, NodeState, Outlook, Owner};
 
 use super::reservations::Reservation;
 use super::usage::take_whole;
@@ -37,6 +37,8 @@ pub struct Known<'a> {
     pub whole: Vec<(Owner, u32)>,
     /// The label that names its rack.
     pub rack_label: &'a str,
+    /// The load that is expected of it, where any is.
+    pub outlook: Option<Outlook>,
     /// A refused pod whose places the pod in question was given: what the agent still counts as its is free.
     pub forgiven: Option<&'a PodRef>,
     /// Version of the result.
@@ -85,6 +87,7 @@ impl Known<'_> {
                 .labels
                 .get(self.rack_label)
                 .map(|rack| rack.as_str().into()),
+            outlook: self.outlook,
             version: self.version,
             ..Node::new(self.gpus.name.clone(), gpus)
         };

@@ -60,6 +60,7 @@ impl Books {
             free: self.free_on(name, held()),
             whole: self.whole_gpus(&pods, held()),
             rack_label,
+            outlook: self.expected.outlooks.get(name).copied(),
             pods,
             forgiven: match without {
                 Without::Pod(uid) => self.legacies.of_heir(uid),

@@ -1,4 +1,5 @@
-//! What a GpuNode tells: which GPUs a node has, what sits on them, and whether its agent takes work.
+//! What a GpuNode tells: which GPUs a node has, what sits on them, whether its agent takes work, and where it tells
+//! their load.
 
 use std::collections::BTreeSet;
 
@@ -6,6 +7,8 @@ use shared::api::GpuNode;
 use shared::api::conditions::{READY, STOOD_BACK};
 use shared::api::gpu_node::GpuStatus;
 use shared::mig::Board;
+
+use super::endpoint::{BadEndpoint, Endpoint};
 
 /// Strategy of an agent that cuts slices when pods land.
 const DYNAMIC: &str = "dynamic";
@@ -31,6 +34,8 @@ pub struct GpuNodePart {
     pub boards: Vec<Board>,
     /// The GPUs.
     pub gpus: Vec<GpuStatus>,
+    /// Where its load is told, or why that cannot be read; `None` where it is not told.
+    pub endpoint: Option<Result<Endpoint, BadEndpoint>>,
 }
 
 /// How slices come to be on a node.
@@ -73,6 +78,7 @@ impl GpuNodePart {
                 .collect(),
             boards: status.boards.iter().map(Board::from).collect(),
             boot_id: status.boot_id,
+            endpoint: status.endpoint.as_ref().map(Endpoint::of),
             gpus: status.gpus,
         }
     }

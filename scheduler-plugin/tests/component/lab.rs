@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,6 +23,8 @@ use super::api_server::ApiServer;
 
 /// Placement annotation.
 pub const PLACEMENT: &str = "migpool.dev/placement";
+/// What the calendar shows when a lab begins: half a minute after a quarter of an hour, when a bin has just been taken in.
+const BEGINS: &str = "2026-11-29T12:00:30Z";
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -29,8 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Lab {
     /// Its API server.
     pub api: ApiServer,
-    /// Seconds that the extenders' steady clock shows.
+    /// Seconds that the extenders' steady clock shows; their calendar goes with it.
     pub seconds: Arc<AtomicU64>,
+    /// Holds the token that extenders show to agents.
+    secrets: tempfile::TempDir,
 }
 
 /// An extender that runs.
@@ -50,7 +55,9 @@ impl Lab {
         let lab = Self {
             api: ApiServer::start().await,
             seconds: Arc::default(),
+            secrets: tempfile::tempdir().unwrap(),
         };
+        lab.put_token("first");
         for node in 1..=nodes {
             lab.api.put("nodes", node_object(&format!("n{node}"), "boot-1"));
             lab.api.put("gpunodes", gpu_node(&format!("n{node}"), gpus, &[]));
@@ -73,6 +80,7 @@ impl Lab {
             admin_address: Some(([127, 0, 0, 1], 0).into()),
             write_timeout_seconds: Some(write_timeout.parse().unwrap()),
             nominate_from_nodes: Some(0),
+            usage_token_file: Some(self.token_file().to_str().unwrap().to_owned()),
             ..Flags::default()
         };
         let settings = Settings::new(flags, identity).unwrap();
@@ -87,10 +95,9 @@ impl Lab {
             writing: client,
         };
         let seconds = Arc::clone(&self.seconds);
-        let clock = Clock::new(
-            move || Duration::from_secs(seconds.load(Ordering::SeqCst)),
-            jiff::Timestamp::now,
-        );
+        let steady = move || Duration::from_secs(seconds.load(Ordering::SeqCst));
+        let begins: jiff::Timestamp = BEGINS.parse().unwrap();
+        let clock = Clock::new(steady.clone(), move || begins + steady());
         let token = CancellationToken::new();
         let task = tokio::spawn(run(settings, clients, listeners, clock, token.clone()));
         Extender {
@@ -100,6 +107,23 @@ impl Lab {
             task,
             token,
         }
+    }
+
+    /// The minute that the extenders' calendar shows, since 1970.
+    pub fn minute(&self) -> i64 {
+        let begins: jiff::Timestamp = BEGINS.parse().unwrap();
+        let seconds = i64::try_from(self.seconds.load(Ordering::SeqCst)).unwrap();
+        (begins.as_second() + seconds).div_euclid(60)
+    }
+
+    /// Where the token for agents is.
+    pub fn token_file(&self) -> PathBuf {
+        self.secrets.path().join("token")
+    }
+
+    /// Changes the token for agents, as the kubelet does every hour.
+    pub fn put_token(&self, token: &str) {
+        std::fs::write(self.token_file(), token).unwrap();
     }
 
     /// Creates a pod that asks for one slice.

@@ -7,12 +7,14 @@
     reason = "one test program: its helpers may fail loudly, and the bench uses some that it does not"
 )]
 
+mod agent;
 mod api_server;
 mod binding;
 mod cpu;
 mod lab;
 mod languages;
 mod leader;
+mod load;
 mod nominating;
 mod recovery;
 mod reports;

@@ -103,6 +103,7 @@ impl Numbers {
         }
     }
 
+    /// What its numbers say of a pool; how its load is forecast is added by others.
     pub(super) fn status(&self, generation: Option<i64>, conditions: Vec<Condition>) -> GpuPoolStatus {
         let allocated = self
             .slices
@@ -123,6 +124,7 @@ impl Numbers {
                 .collect::<Vec<_>>()
                 .join(" "),
             fragmentation_percent: self.fragmentation_percent(),
+            forecast: None,
             conditions,
         }
     }

@@ -93,6 +93,7 @@ impl Case {
             free: None,
             whole: Vec::new(),
             rack_label: shared::names::LABEL_RACK,
+            outlook: None,
             version: 1,
         };
         known.build()

@@ -1,0 +1,160 @@
+//! The forecasts of all pools, and what follows from them for their nodes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shared::decide::forecast::fleet::{Fleet, Report};
+use shared::decide::forecast::minutes::Minutes;
+use shared::policy::{LOAD_MINUTES, LOAD_STALE_MINUTES, Policy};
+use shared::snapshot::Outlook;
+
+use super::loads::Load;
+use crate::index::books::Books;
+use crate::index::expected::Expected;
+
+/// The forecasters of all pools.
+#[derive(Default)]
+pub struct Fleets {
+    pools: BTreeMap<String, Fleet>,
+    /// Pools whose nodes are being called for the first time, and since when (seconds since 1970).
+    gathering: BTreeMap<String, i64>,
+}
+
+/// The nodes of a pool and what they told.
+#[derive(Debug, Default, PartialEq)]
+pub struct Members {
+    /// The numbers of the pool.
+    pub policy: Policy,
+    /// By node: its minutes, where it told any and has settled.
+    pub nodes: BTreeMap<Arc<str>, Option<Arc<Minutes>>>,
+    /// Some of them are called and have not settled.
+    pub gathering: bool,
+}
+
+/// The nodes with GPUs by their pools; those of no pool are left out. Where load is not `followed` nobody is waited for.
+#[must_use]
+pub fn group(books: &Books, loads: &BTreeMap<Arc<str>, Load>, followed: bool) -> BTreeMap<String, Members> {
+    let empty = |policy: &Policy| Members {
+        policy: policy.clone(),
+        ..Members::default()
+    };
+    let pools = books.pools.values();
+    let mut groups: BTreeMap<String, Members> = pools
+        .map(|pool| (pool.name.clone(), empty(&pool.policy)))
+        .collect();
+    for (name, part) in books.gpu_nodes() {
+        let pool = books.pool_of(name);
+        let Some(members) = pool.and_then(|pool| groups.get_mut(&pool.name)) else {
+            continue;
+        };
+        let (name, load) = match loads.get_key_value(name) {
+            Some((name, load)) => (Arc::clone(name), Some(load)),
+            None => (Arc::from(name), None),
+        };
+        let is_told = followed && matches!(part.endpoint, Some(Ok(_)));
+        members.gathering |= is_told && load.is_none_or(|load| !load.settled);
+        let minutes = load
+            .filter(|load| load.settled)
+            .map(|load| Arc::clone(&load.minutes));
+        let minutes = minutes.filter(|minutes| minutes.last().is_some());
+        members.nodes.insert(name, minutes);
+    }
+    groups
+}
+
+/// Whether a node has told its load lately, at `now` (seconds since 1970).
+#[must_use]
+pub fn is_fresh(minutes: &Minutes, now: i64) -> bool {
+    is_within(minutes, LOAD_STALE_MINUTES, now)
+}
+
+fn is_within(minutes: &Minutes, most: i64, now: i64) -> bool {
+    let last = minutes.last();
+    last.is_some_and(|last| last >= now.div_euclid(60) - most)
+}
+
+impl Fleets {
+    /// Forecasts what has come due at `now` (seconds since 1970), and says what is expected. A pool whose nodes are
+    /// being called for the first time waits for all of them, at most as long as a node may be silent: nodes that are
+    /// taken in together learn from each other's past.
+    pub fn turn(&mut self, pools: &BTreeMap<String, Members>, now: i64) -> Expected {
+        self.gathering.retain(|name, _| pools.contains_key(name));
+        self.pools.retain(|name, fleet| {
+            let members = pools.get(name);
+            members.is_some_and(|members| forecast_alike(fleet.policy(), &members.policy))
+        });
+        let mut expected = Expected::default();
+        for (name, members) in pools {
+            if !self.pools.contains_key(name) && members.gathering {
+                let since = *self.gathering.entry(name.clone()).or_insert(now);
+                if now - since < LOAD_STALE_MINUTES * 60 {
+                    continue;
+                }
+            }
+            self.gathering.remove(name);
+            let loads = members.remembered(now);
+            if loads.is_empty() {
+                self.pools.remove(name);
+                expected.reports.insert(name.clone(), None);
+                continue;
+            }
+            let fleet = self.pools.entry(name.clone());
+            let fleet = fleet.or_insert_with(|| Fleet::new(members.policy.clone()));
+            fleet.advance(&loads, now);
+            let mut outlooks = fleet.outlooks(&loads, now);
+            let report = Report {
+                // the fleet knows those too that have fallen silent
+                nodes: loads.values().filter(|minutes| is_fresh(minutes, now)).count(),
+                acting: outlooks.len(),
+                ..fleet.report()
+            };
+            fill(&mut outlooks, members.nodes.keys());
+            expected.outlooks.extend(outlooks);
+            expected.reports.insert(name.clone(), Some(report));
+        }
+        expected
+    }
+}
+
+impl Members {
+    /// What its nodes told in the time that is remembered; before that is as never.
+    fn remembered(&self, now: i64) -> BTreeMap<&str, &Minutes> {
+        let told = self.nodes.iter().filter_map(|(name, minutes)| {
+            let minutes = minutes.as_deref()?;
+            is_within(minutes, LOAD_MINUTES as i64, now).then_some((&**name, minutes))
+        });
+        told.collect()
+    }
+}
+
+/// Gives the nodes of a pool that have no outlook the middle one of those that have: a node of which nothing is known
+/// must not look idle. Where no node has one, none gets one.
+fn fill<'a>(outlooks: &mut BTreeMap<String, Outlook>, nodes: impl Iterator<Item = &'a Arc<str>>) {
+    let mut known: Vec<Outlook> = outlooks.values().copied().collect();
+    known.sort_unstable();
+    // of two in the middle the busier
+    let Some(middle) = known.get(known.len() / 2) else {
+        return;
+    };
+    for node in nodes {
+        if !outlooks.contains_key(&**node) {
+            outlooks.insert(node.to_string(), *middle);
+        }
+    }
+}
+
+/// Whether forecasts by these policies are the same.
+fn forecast_alike(one: &Policy, other: &Policy) -> bool {
+    let numbers = |policy: &Policy| {
+        [
+            policy.forecast_horizon_minutes,
+            policy.forecast_window_hours,
+            policy.accuracy_gate_percent,
+            policy.fallback_failure_rate_percent,
+        ]
+    };
+    numbers(one) == numbers(other)
+}
+
+#[cfg(test)]
+mod tests;
