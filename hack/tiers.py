@@ -70,7 +70,9 @@ def run(program, count):
     """One test program: its output goes to a log, its verdicts to the screen."""
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{program.tier}-{program.name.replace(' ', '-')}.log"
-    environment = os.environ | {"CARGO_MANIFEST_DIR": str(program.folder), "RUST_BACKTRACE": "1"}
+    environment = os.environ | {
+        "CARGO_MANIFEST_DIR": str(program.folder), "RUST_BACKTRACE": "1", "MIGPOOL_EVIDENCE": str(LOGS / "cluster"),
+    }
     began, results, skipped = time.monotonic(), [], []
     with open(log, "w") as out:
         process = subprocess.Popen(

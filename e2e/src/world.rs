@@ -116,7 +116,8 @@ impl World {
         self.pods()
             .delete_collection(&DeleteParams::default(), &ListParams::default())
             .await?;
-        self.until(60, "no test pod and no used slice is left", async || {
+        // a slice whose pod went before its kubelet showed it is held for a minute
+        self.until(100, "no test pod and no used slice is left", async || {
             let pods = self.pods().list(&ListParams::default()).await?.items.len();
             let used: usize = self.gpu_nodes().await?.iter().map(used).sum();
             Ok(if pods + used == 0 {

@@ -5,6 +5,8 @@
 
 mod breakage;
 mod deaths;
+mod evidence;
+mod load;
 mod look;
 mod placement;
 mod process;
@@ -53,6 +55,7 @@ fn main() {
         restarts::an_agent_rollout_disturbs_nothing,
         restarts::a_node_reboot_returns_pods_to_their_places,
         deaths::a_refused_pod_leaves_its_place_to_its_replacement_and_does_not_linger,
+        load::a_pod_keeps_away_from_the_node_that_will_be_busy,
     ];
     let filter: Vec<String> = std::env::args()
         .skip(1)
@@ -116,6 +119,11 @@ fn run(cases: &[Case]) -> Result<usize> {
             Err(error) => {
                 failed += 1;
                 println!("test {name} ... FAILED ({seconds:.1} s)\n    {error:#}");
+                match evidence::keep(&stage.cluster, name) {
+                    Ok(None) => {}
+                    Ok(Some(folder)) => println!("    logs as they were then: {}", folder.display()),
+                    Err(error) => println!("    {error:#}"),
+                }
             }
         }
     }
