@@ -33,6 +33,7 @@ use self::token::TokenFile;
 use self::turns::Turns;
 use crate::clock::Clock;
 use crate::index::Index;
+use crate::index::expected::Expected;
 use crate::metrics::load::LoadMetrics;
 
 /// Starts following the agents with the token in a file; without one no agent is called, and nothing is expected.
@@ -51,6 +52,7 @@ pub fn start(
         followed: token_file.is_some(),
         metrics: metrics.clone(),
         clock: clock.clone(),
+        expected: Expected::default(),
     };
     tasks.spawn("forecasts", turns.run(token.clone()));
     if let Some(path) = token_file {

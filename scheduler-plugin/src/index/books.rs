@@ -54,6 +54,7 @@ pub struct Books {
     pub(super) tables_stale: bool,
     pub(super) stale: BTreeSet<String>,
     pub(super) version: u64,
+    endpoints: u64,
 }
 
 impl Books {
@@ -93,10 +94,17 @@ impl Books {
             .map(|(name, (node, _))| (name.as_str(), node))
     }
 
-    /// Whether an agent tells of this node.
+    /// What the agent of this node tells.
     #[must_use]
-    pub fn has_gpu_node(&self, node: &str) -> bool {
-        self.gpu_nodes.contains_key(node)
+    pub fn gpu_node(&self, node: &str) -> Option<&GpuNodePart> {
+        self.gpu_nodes.get(node).map(|(node, _)| node)
+    }
+
+    /// Rises whenever a node with GPUs comes or goes, or tells its load elsewhere; seldom, while other news of nodes
+    /// come with every pod.
+    #[must_use]
+    pub const fn endpoints(&self) -> u64 {
+        self.endpoints
     }
 
     /// Places that annotations and agents disagree about.
@@ -131,6 +139,7 @@ impl Books {
             Change::Reset(all) => {
                 self.mark_all();
                 self.gpu_nodes.clear();
+                self.endpoints += 1;
                 all.into_iter().for_each(|node| self.put_gpu_node(node));
             }
             Change::Apply(node) => {
@@ -144,12 +153,17 @@ impl Books {
             }
             Change::Delete(node) => {
                 self.gpu_nodes.remove(&node.name);
+                self.endpoints += 1;
                 self.stale.insert(node.name);
             }
         }
     }
 
     fn put_gpu_node(&mut self, node: GpuNodePart) {
+        let before = self.gpu_node(&node.name);
+        if before.is_none_or(|before| before.endpoint != node.endpoint) {
+            self.endpoints += 1;
+        }
         let boards = node.boards.iter().map(|board| self.shared_board(board)).collect();
         self.stale.insert(node.name.clone());
         self.gpu_nodes.insert(node.name.clone(), (node, boards));

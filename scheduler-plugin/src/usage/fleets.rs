@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use shared::decide::forecast::fleet::{Fleet, Report};
 use shared::decide::forecast::minutes::Minutes;
-use shared::policy::{LOAD_MINUTES, LOAD_STALE_MINUTES, Policy};
+use shared::policy::{LOAD_MINUTES, LOAD_NODES_AT_ONCE, LOAD_STALE_MINUTES, Policy};
 use shared::snapshot::Outlook;
 
 use super::loads::Load;
-use crate::index::books::Books;
+use crate::index::Index;
 use crate::index::expected::Expected;
+use crate::watch::gpu_nodes::GpuNodePart;
 
 /// The forecasters of all pools.
 #[derive(Default)]
@@ -32,34 +33,42 @@ pub struct Members {
 }
 
 /// The nodes with GPUs by their pools; those of no pool are left out. Where load is not `followed` nobody is waited for.
+/// The index is looked at for a few nodes at a time: whoever asks where a pod goes waits for it meanwhile.
 #[must_use]
-pub fn group(books: &Books, loads: &BTreeMap<Arc<str>, Load>, followed: bool) -> BTreeMap<String, Members> {
+pub fn group(index: &Index, loads: &BTreeMap<Arc<str>, Load>, followed: bool) -> BTreeMap<String, Members> {
     let empty = |policy: &Policy| Members {
         policy: policy.clone(),
         ..Members::default()
     };
-    let pools = books.pools.values();
-    let mut groups: BTreeMap<String, Members> = pools
-        .map(|pool| (pool.name.clone(), empty(&pool.policy)))
-        .collect();
-    for (name, part) in books.gpu_nodes() {
-        let pool = books.pool_of(name);
-        let Some(members) = pool.and_then(|pool| groups.get_mut(&pool.name)) else {
-            continue;
-        };
-        let (name, load) = match loads.get_key_value(name) {
-            Some((name, load)) => (Arc::clone(name), Some(load)),
-            None => (Arc::from(name), None),
-        };
-        let is_told = followed && matches!(part.endpoint, Some(Ok(_)));
-        members.gathering |= is_told && load.is_none_or(|load| !load.settled);
-        let minutes = load
-            .filter(|load| load.settled)
-            .map(|load| Arc::clone(&load.minutes));
-        let minutes = minutes.filter(|minutes| minutes.last().is_some());
-        members.nodes.insert(name, minutes);
+    let (mut groups, any_tells) = index.read(|books| {
+        let pools = books.pools.values();
+        let groups: BTreeMap<String, Members> = pools
+            .map(|pool| (pool.name.clone(), empty(&pool.policy)))
+            .collect();
+        (groups, books.gpu_nodes().any(|(_, part)| tells(part)))
+    });
+    if loads.is_empty() && !any_tells {
+        return groups;
+    }
+    let view = index.view();
+    let names: Vec<&Arc<str>> = view.snapshot.nodes.keys().collect();
+    for some in names.chunks(LOAD_NODES_AT_ONCE) {
+        index.read(|books| {
+            for name in some {
+                let (part, pool) = (books.gpu_node(name), books.pool_of(name));
+                let members = pool.and_then(|pool| groups.get_mut(&pool.name));
+                if let (Some(part), Some(members)) = (part, members) {
+                    members.add(name, loads.get(*name), followed && tells(part));
+                }
+            }
+        });
     }
     groups
+}
+
+/// Whether the agent of a node says where it tells load.
+fn tells(part: &GpuNodePart) -> bool {
+    matches!(part.endpoint, Some(Ok(_)))
 }
 
 /// Whether a node has told its load lately, at `now` (seconds since 1970).
@@ -117,6 +126,16 @@ impl Fleets {
 }
 
 impl Members {
+    /// Adds a node, and what it told.
+    fn add(&mut self, name: &Arc<str>, load: Option<&Load>, tells: bool) {
+        self.gathering |= tells && load.is_none_or(|load| !load.settled);
+        let minutes = load
+            .filter(|load| load.settled)
+            .map(|load| Arc::clone(&load.minutes));
+        let minutes = minutes.filter(|minutes| minutes.last().is_some());
+        self.nodes.insert(Arc::clone(name), minutes);
+    }
+
     /// What its nodes told in the time that is remembered; before that is as never.
     fn remembered(&self, now: i64) -> BTreeMap<&str, &Minutes> {
         let told = self.nodes.iter().filter_map(|(name, minutes)| {

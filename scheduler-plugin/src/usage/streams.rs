@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::stream::{Shared, Stream};
 use crate::index::Index;
+use crate::index::books::Books;
 use crate::watch::endpoint::{BadEndpoint, Endpoint};
 
 /// What a GpuNode says of where load is told.
@@ -34,6 +35,8 @@ pub struct Streams {
     /// By node: what its GpuNode says, and the stream opened for it.
     nodes: BTreeMap<Arc<str>, (Told, Option<AbortHandle>)>,
     running: JoinSet<Infallible>,
+    /// As of this many changes of who tells load and where.
+    endpoints: u64,
 }
 
 impl Streams {
@@ -45,6 +48,7 @@ impl Streams {
             shared,
             nodes: BTreeMap::new(),
             running: JoinSet::new(),
+            endpoints: 0,
         }
     }
 
@@ -55,18 +59,18 @@ impl Streams {
     pub async fn run(mut self, token: CancellationToken) -> anyhow::Result<()> {
         // said at the start, not when the first agent is there
         self.shared.token.bearer().await;
-        let mut changes = self.index.changes();
-        changes.mark_changed();
         let mut turn = tokio::time::interval(Duration::from_millis(LOAD_FOLLOW_MILLISECONDS));
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = token.cancelled() => return Ok(()),
                 Some(ended) = self.running.join_next() => was_told_to(ended)?,
-                _ = turn.tick() => if changes.has_changed().unwrap_or(false) {
-                    changes.mark_unchanged();
-                    self.keep_up();
-                },
+                _ = turn.tick() => {
+                    let endpoints = self.index.read(Books::endpoints);
+                    if std::mem::replace(&mut self.endpoints, endpoints) != endpoints {
+                        self.keep_up();
+                    }
+                }
             }
         }
     }
@@ -107,7 +111,7 @@ impl Streams {
                 }
             }
             if there < self.nodes.len() {
-                let gone = self.nodes.keys().filter(|name| !books.has_gpu_node(name));
+                let gone = self.nodes.keys().filter(|name| books.gpu_node(name).is_none());
                 news.extend(gone.map(|name| (Arc::clone(name), News::Gone)));
             }
             news

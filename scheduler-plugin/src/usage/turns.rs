@@ -29,6 +29,8 @@ pub struct Turns {
     pub metrics: LoadMetrics,
     /// The time.
     pub clock: Clock,
+    /// What the index was told last.
+    pub expected: Expected,
 }
 
 impl Turns {
@@ -37,7 +39,7 @@ impl Turns {
     ///
     /// # Errors
     /// None; the type fits a part of the program.
-    pub async fn run(self, token: CancellationToken) -> anyhow::Result<()> {
+    pub async fn run(mut self, token: CancellationToken) -> anyhow::Result<()> {
         let mut fleets = Fleets::default();
         let mut turn = tokio::time::interval(Duration::from_secs(LOAD_TURN_SECONDS));
         turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -58,16 +60,19 @@ impl Turns {
         }
     }
 
-    fn turn(&self, fleets: &mut Fleets) {
+    fn turn(&mut self, fleets: &mut Fleets) {
         let now = self.clock.calendar().as_second();
         let loads = self.loads.all();
-        let pools = self.index.read(|books| group(books, &loads, self.followed));
+        let pools = group(&self.index, &loads, self.followed);
         let expected = fleets.turn(&pools, now);
-        self.index.expect(expected.clone());
-        // the nodes that changed are made anew here and not while kube-scheduler waits
-        drop(self.index.view());
+        if expected != self.expected {
+            self.index.expect(expected.clone());
+            // the nodes that changed are made anew here and not while kube-scheduler waits
+            drop(self.index.view());
+            self.expected = expected;
+        }
         show_streams(&self.metrics, loads.values(), now);
-        show_forecasts(&self.metrics, &expected);
+        show_forecasts(&self.metrics, &self.expected);
     }
 }
 

@@ -5,7 +5,7 @@ use serve::watch::Change;
 use shared::policy::LOAD_MINUTES;
 
 use super::*;
-use crate::index::Index;
+use crate::index::books::Books;
 use crate::index::testing::{empty, gpu_node};
 use crate::watch::gpu_pools::PoolPart;
 use crate::watch::nodes::NodePart;
@@ -198,7 +198,7 @@ fn nodes_are_grouped_by_their_pool_and_those_of_none_are_left_out() {
         (Arc::from("c"), half_told),
         (Arc::from("d"), settled),
     ]);
-    let groups = |followed| index.read(|books| group(books, &loads, followed));
+    let groups = |followed| group(&index, &loads, followed);
     let found = groups(true);
     let told = |pool: &str| -> Vec<(String, bool)> {
         let nodes = found[pool].nodes.iter();
@@ -213,4 +213,33 @@ fn nodes_are_grouped_by_their_pool_and_those_of_none_are_left_out() {
     // `c` has not told all that it remembers; `b` tells none
     assert_eq!((found["one"].gathering, found["two"].gathering), (false, true));
     assert!(!groups(false)["two"].gathering);
+}
+
+#[test]
+fn where_nobody_tells_load_nobody_is_looked_at_and_pools_are_known_all_the_same() {
+    let (index, _) = empty();
+    labelled(&index, "a", "one", false);
+    let object = json!({"apiVersion": "migpool.dev/v1alpha1", "kind": "GpuPool", "metadata": {"name": "one"}, "spec": {}});
+    index.gpu_pools(Change::Apply(PoolPart::of(
+        serde_json::from_value(object).unwrap(),
+    )));
+    let groups = |index: &Index| group(index, &BTreeMap::new(), true);
+    assert_eq!(groups(&index)["one"].nodes, BTreeMap::new());
+    labelled(&index, "b", "one", true);
+    assert_eq!(groups(&index)["one"].nodes.len(), 2);
+}
+
+#[test]
+fn what_comes_with_every_pod_is_no_news_of_who_tells_load() {
+    let (index, _) = empty();
+    let endpoints = || index.read(Books::endpoints);
+    labelled(&index, "a", "one", false);
+    let first = endpoints();
+    index.gpu_nodes(Change::Apply(gpu_node("a", 2)));
+    assert_eq!(endpoints(), first);
+    labelled(&index, "a", "one", true);
+    let told = endpoints();
+    assert_ne!(told, first);
+    index.gpu_nodes(Change::Delete(gpu_node("a", 2)));
+    assert_ne!(endpoints(), told);
 }
