@@ -109,6 +109,8 @@ async fn extender(
     command
         .args(["--extender-address", EXTENDER, "--admin-address", ADMIN])
         .args(["--lease-namespace", "default", "--nominate-for", plans_for])
+        // these nodes have no agents that could tell load
+        .arg("--usage-token-file=")
         .env("KUBECONFIG", access)
         .env(
             "RUST_LOG",
