@@ -12,6 +12,7 @@ use futures::stream::unfold;
 use serve::usage::certificate::Identity;
 use serve::usage::proto::usage_server::{Usage, UsageServer};
 use serve::usage::proto::{Minute, WatchRequest, WatchResponse};
+use serve::usage::{KEEP_ALIVE, KEEP_ALIVE_LIMIT};
 use shared::api::gpu_node::Endpoint;
 use shared::decide::forecast::minutes::Minutes;
 use shared::policy::{LOAD_CALLERS, LOAD_KNOCK_SECONDS, LOAD_MESSAGE_MINUTES};
@@ -34,10 +35,6 @@ const HEADERS: u32 = 16 << 10;
 const REQUEST: usize = 1 << 10;
 /// Streams on one connection, of which a caller needs one.
 const STREAMS: u32 = 4;
-/// How often a connection on which nothing comes is tried.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// How long the other side may take to answer that.
-const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(20);
 /// How long connections may take to end at shutdown, when every stream has ended.
 const DRAIN: Duration = Duration::from_secs(2);
 

@@ -11,14 +11,13 @@ use sha2::{Digest as _, Sha256};
 use shared::api::GpuPool;
 use shared::api::gpu_pool::ForecastStatus;
 use shared::names;
+use shared::policy::LOAD_MINUTES;
 
 use crate::Stage;
-use crate::look::{calm, keep_idle, node_of};
+use crate::look::{calm, is_agent, keep_idle, node_of};
 use crate::process::{AGENT, Process, SCHEDULER, kill};
 
-/// What an agent remembers, minutes.
-const REMEMBERED: i64 = 26 * 60;
-/// Where it does, on its node.
+/// Where an agent remembers, on its node.
 const FILE: &str = "/var/lib/migpool/usage";
 
 pub(crate) async fn a_pod_keeps_away_from_the_node_that_will_be_busy(stage: &Stage) -> Result<()> {
@@ -26,12 +25,16 @@ pub(crate) async fn a_pod_keeps_away_from_the_node_that_will_be_busy(stage: &Sta
     // a slice that is left idle would be used again, whatever the forecast says
     keep_idle(world, 0).await?;
     let result = keeps_away(stage).await;
+    result.and(forgets(stage).await)
+}
+
+/// As it was before.
+async fn forgets(stage: &Stage) -> Result<()> {
     for node in stage.cluster.nodes() {
         remember(stage, node.name(), None).await?;
     }
     kill("-KILL", &Process::find(SCHEDULER, None)?)?;
-    keep_idle(world, 600).await?;
-    result
+    keep_idle(&stage.world, 600).await
 }
 
 async fn keeps_away(stage: &Stage) -> Result<()> {
@@ -115,7 +118,7 @@ async fn remember(stage: &Stage, node: &str, file: Option<&[u8]>) -> Result<()> 
     }
     let own = stage.world.own_pods();
     for pod in own.list(&ListParams::default()).await?.items {
-        if node_of(&pod) == node && pod.name_any().starts_with("migpool-device-plugin") {
+        if node_of(&pod) == node && is_agent(&pod) {
             let at_once = DeleteParams::default().grace_period(0);
             own.delete(&pod.name_any(), &at_once).await?;
         }
@@ -128,7 +131,7 @@ async fn remember(stage: &Stage, node: &str, file: Option<&[u8]>) -> Result<()> 
 /// Its form: `device-plugin/src/usage/file.rs`.
 fn file(middle: f32) -> Result<Vec<u8>> {
     let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 60)?;
-    let first = now - REMEMBERED;
+    let first = now - LOAD_MINUTES as i64;
     let mut bytes = b"migpool\n".to_vec();
     bytes.extend(1_u32.to_le_bytes());
     bytes.extend(first.to_le_bytes());

@@ -100,13 +100,14 @@ pub(crate) fn so_many_run(pods: &[Pod], want: usize) -> std::result::Result<(), 
 }
 
 /// Whether a pod of migpool is an agent.
-fn is_agent(pod: &Pod) -> bool {
+pub(crate) fn is_agent(pod: &Pod) -> bool {
     pod.name_any().starts_with("migpool-device-plugin")
 }
 
 fn is_ready(pod: &Pod) -> bool {
     conditions(pod).any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
+
 /// Name and UID of every pod: what a disturbance would change.
 pub(crate) async fn identities(world: &World) -> Result<BTreeSet<(String, String)>> {
     let pods = world.all_pods().await?;

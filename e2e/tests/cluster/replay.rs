@@ -21,7 +21,7 @@ const RECORD: &str = include_str!("replay.csv");
 /// Half-life of the demand mix in that run, minutes: so long that it does not matter how fast the run is played.
 const HALF_LIFE_MINUTES: u32 = 9_600;
 /// Label by which a node's latest version is told from those before.
-const HEARD: &str = "migpool.dev/test-heard";
+const HEARD: &str = "replay-heard";
 
 /// One line of the record.
 struct Line {

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shared::decide::forecast::fleet::{Fleet, Report};
+use shared::decide::forecast::fleet::{Fleet, fill};
 use shared::decide::forecast::minutes::Minutes;
-use shared::policy::{LOAD_MINUTES, LOAD_NODES_AT_ONCE, LOAD_STALE_MINUTES, Policy};
-use shared::snapshot::Outlook;
+use shared::policy::{LOAD_NODES_AT_ONCE, LOAD_STALE_MINUTES, Policy};
 
 use super::loads::Load;
 use crate::index::Index;
@@ -71,17 +70,6 @@ fn tells(part: &GpuNodePart) -> bool {
     matches!(part.endpoint, Some(Ok(_)))
 }
 
-/// Whether a node has told its load lately, at `now` (seconds since 1970).
-#[must_use]
-pub fn is_fresh(minutes: &Minutes, now: i64) -> bool {
-    is_within(minutes, LOAD_STALE_MINUTES, now)
-}
-
-fn is_within(minutes: &Minutes, most: i64, now: i64) -> bool {
-    let last = minutes.last();
-    last.is_some_and(|last| last >= now.div_euclid(60) - most)
-}
-
 impl Fleets {
     /// Forecasts what has come due at `now` (seconds since 1970), and says what is expected. A pool whose nodes are
     /// being called for the first time waits for all of them, at most as long as a node may be silent: nodes that are
@@ -110,14 +98,8 @@ impl Fleets {
             let fleet = self.pools.entry(name.clone());
             let fleet = fleet.or_insert_with(|| Fleet::new(members.policy.clone()));
             fleet.advance(&loads, now);
-            let mut outlooks = fleet.outlooks(&loads, now);
-            let report = Report {
-                // the fleet knows those too that have fallen silent
-                nodes: loads.values().filter(|minutes| is_fresh(minutes, now)).count(),
-                acting: outlooks.len(),
-                ..fleet.report()
-            };
-            fill(&mut outlooks, members.nodes.keys());
+            let (mut outlooks, report) = fleet.forecasts(&loads, now);
+            fill(&mut outlooks, members.nodes.keys().map(|node| &**node));
             expected.outlooks.extend(outlooks);
             expected.reports.insert(name.clone(), Some(report));
         }
@@ -140,25 +122,9 @@ impl Members {
     fn remembered(&self, now: i64) -> BTreeMap<&str, &Minutes> {
         let told = self.nodes.iter().filter_map(|(name, minutes)| {
             let minutes = minutes.as_deref()?;
-            is_within(minutes, LOAD_MINUTES as i64, now).then_some((&**name, minutes))
+            minutes.is_of_use(now).then_some((&**name, minutes))
         });
         told.collect()
-    }
-}
-
-/// Gives the nodes of a pool that have no outlook the middle one of those that have: a node of which nothing is known
-/// must not look idle. Where no node has one, none gets one.
-fn fill<'a>(outlooks: &mut BTreeMap<String, Outlook>, nodes: impl Iterator<Item = &'a Arc<str>>) {
-    let mut known: Vec<Outlook> = outlooks.values().copied().collect();
-    known.sort_unstable();
-    // of two in the middle the busier
-    let Some(middle) = known.get(known.len() / 2) else {
-        return;
-    };
-    for node in nodes {
-        if !outlooks.contains_key(&**node) {
-            outlooks.insert(node.to_string(), *middle);
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use shared::policy::{LOAD_GATHER_MILLISECONDS, LOAD_TURN_SECONDS};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::fleets::{Fleets, group, is_fresh};
+use super::fleets::{Fleets, group};
 use super::loads::{Load, Loads, State};
 use crate::clock::Clock;
 use crate::index::Index;
@@ -83,7 +83,7 @@ fn show_streams<'a>(metrics: &LoadMetrics, loads: impl Iterator<Item = &'a Load>
         let count = match load.state {
             State::None => continue,
             State::Called | State::Lost => &mut lost,
-            State::Open if is_fresh(&load.minutes, now) => &mut live,
+            State::Open if load.minutes.is_fresh(now) => &mut live,
             State::Open => &mut stale,
         };
         *count += 1;

@@ -9,6 +9,13 @@
 pub mod certificate;
 pub mod connect;
 
+use std::time::Duration;
+
+/// How often either side tries a connection on which nothing comes.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How long the other side may take to answer that.
+pub const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(20);
+
 /// The interface, made from `proto/usage.proto` by `build.rs`.
 pub mod proto {
     #![allow(

@@ -40,35 +40,6 @@ fn pools(all: Vec<(&str, Members)>) -> BTreeMap<String, Members> {
         .collect()
 }
 
-fn middle(outlooks: &[(&str, u16)], nodes: &[&str]) -> BTreeMap<String, u16> {
-    let outlook = |(name, milli): &(&str, u16)| ((*name).to_owned(), Outlook::of_milli(*milli));
-    let mut filled = outlooks.iter().map(outlook).collect();
-    let nodes: Vec<Arc<str>> = nodes.iter().copied().map(Arc::from).collect();
-    fill(&mut filled, nodes.iter());
-    let milli = |(name, outlook): (String, Outlook)| (name, outlook.milli());
-    filled.into_iter().map(milli).collect()
-}
-
-#[test]
-fn a_node_without_an_outlook_gets_the_middle_one_of_its_pool_where_there_is_any() {
-    for (known, expected) in [
-        (&[][..], None),
-        (&[("a", 300)], Some(300)),
-        (&[("a", 900), ("b", 100)], Some(900)),
-        (&[("a", 900), ("b", 100), ("c", 200)], Some(200)),
-    ] {
-        let filled = middle(known, &["a", "b", "c", "x", "y"]);
-        assert_eq!(
-            (filled.get("x").copied(), filled.get("y").copied()),
-            (expected, expected),
-            "{known:?}"
-        );
-        for (node, milli) in known {
-            assert_eq!(filled[*node], *milli);
-        }
-    }
-}
-
 #[test]
 fn each_pool_is_forecast_from_its_own_nodes_and_neutral_by_them() {
     let all = pools(vec![

@@ -14,11 +14,7 @@ use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 
 use super::certificate::{Fingerprint, NAME};
-
-/// How often a connection on which nothing comes is tried.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// How long the other side may take to answer that.
-const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(20);
+use super::{KEEP_ALIVE, KEEP_ALIVE_LIMIT};
 
 /// Connects to an agent that shows a certificate with this fingerprint.
 ///

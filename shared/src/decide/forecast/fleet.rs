@@ -7,7 +7,7 @@ use super::gate::{Standing, Verdict};
 use super::minutes::Minutes;
 use super::pool::Pool;
 use super::series::Series;
-use crate::policy::{LOAD_LATE_SECONDS, LOAD_MINUTES, LOAD_STALE_MINUTES, Policy};
+use crate::policy::{LOAD_LATE_SECONDS, LOAD_MINUTES, Policy};
 use crate::snapshot::Outlook;
 
 /// The forecaster of a pool.
@@ -22,7 +22,7 @@ pub struct Fleet {
 /// How a fleet's forecasts stand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
-    /// Nodes that tell their load.
+    /// Nodes that have told their load lately.
     pub nodes: usize,
     /// Nodes whose forecast is acted on.
     pub acting: usize,
@@ -97,38 +97,47 @@ impl Fleet {
     }
 
     /// What each node is expected to stay under, where there is a forecast to act on and the node has told its load
-    /// lately.
+    /// lately, and how the forecasts stand.
     #[must_use]
-    pub fn outlooks(&self, loads: &BTreeMap<&str, &Minutes>, now: i64) -> BTreeMap<String, Outlook> {
-        let stale = now.div_euclid(60) - LOAD_STALE_MINUTES;
-        let fresh = |node: &str| {
-            let last = loads.get(node).and_then(|load| load.last());
-            last.is_some_and(|last| last >= stale)
-        };
-        let acting = self.acting().filter(|(node, _)| fresh(node));
-        acting.map(|(node, outlook)| (node.to_owned(), outlook)).collect()
-    }
-
-    fn acting(&self) -> impl Iterator<Item = (&str, Outlook)> {
-        self.series.iter().filter_map(|(node, series)| {
+    pub fn forecasts(
+        &self,
+        loads: &BTreeMap<&str, &Minutes>,
+        now: i64,
+    ) -> (BTreeMap<String, Outlook>, Report) {
+        let fresh = |node: &str| loads.get(node).is_some_and(|load| load.is_fresh(now));
+        let told = || self.series.iter().filter(|(node, _)| fresh(node));
+        let outlook = |(node, series): (&String, &Series)| {
             let forecast = series.forecast(&self.pool).ok()?;
             let milli = (forecast.upper * f64::from(Outlook::WHOLE)).round() as u16;
-            (forecast.verdict == Verdict::Act).then_some((node.as_str(), Outlook::of_milli(milli)))
-        })
-    }
-
-    /// How the forecasts stand.
-    #[must_use]
-    pub fn report(&self) -> Report {
+            (forecast.verdict == Verdict::Act).then(|| (node.clone(), Outlook::of_milli(milli)))
+        };
+        let outlooks: BTreeMap<String, Outlook> = told().filter_map(outlook).collect();
         let mut standing = Standing::default();
         for series in self.series.values() {
             standing.add(series.standing());
         }
-        Report {
-            nodes: self.series.len(),
-            acting: self.acting().count(),
+        let report = Report {
+            nodes: told().count(),
+            acting: outlooks.len(),
             standing,
             verdict: self.pool.verdict(),
+        };
+        (outlooks, report)
+    }
+}
+
+/// Gives the nodes of a pool that have no outlook the middle one of those that have: a node of which nothing is known
+/// must not look idle and draw pods. Where no node has one, none gets one.
+pub fn fill<'a>(outlooks: &mut BTreeMap<String, Outlook>, nodes: impl IntoIterator<Item = &'a str>) {
+    let mut known: Vec<Outlook> = outlooks.values().copied().collect();
+    known.sort_unstable();
+    // of two in the middle the busier
+    let Some(middle) = known.get(known.len() / 2) else {
+        return;
+    };
+    for node in nodes {
+        if !outlooks.contains_key(node) {
+            outlooks.insert(node.to_owned(), *middle);
         }
     }
 }
@@ -159,9 +168,8 @@ mod tests {
         let all = [("calm", wave(0.25, until)), ("busy", wave(0.75, until))];
         let mut fleet = Fleet::new(Policy::default());
         assert!(fleet.advance(&loads(&all), LAST) >= 100);
-        let outlooks = fleet.outlooks(&loads(&all), LAST);
+        let (outlooks, report) = fleet.forecasts(&loads(&all), LAST);
         assert!(outlooks["busy"] > outlooks["calm"], "{outlooks:?}");
-        let report = fleet.report();
         assert_eq!((report.nodes, report.acting), (2, 2), "{report:?}");
         assert!(report.standing.accuracy() > 0.95 && report.standing.skill());
         // nothing is over until the next bin is
@@ -184,7 +192,11 @@ mod tests {
         let mut fleet = Fleet::new(Policy::default());
         fleet.advance(&loads(&all), LAST);
         let known = |fleet: &Fleet, all: &[(&str, Minutes)]| {
-            fleet.outlooks(&loads(all), LAST).into_keys().collect::<Vec<_>>()
+            fleet
+                .forecasts(&loads(all), LAST)
+                .0
+                .into_keys()
+                .collect::<Vec<_>>()
         };
         assert_eq!(known(&fleet, &all), ["a"]);
         let all = [("a", wave(0.5, LAST / 60)), ("b", wave(0.4, LAST / 60))];
@@ -196,15 +208,15 @@ mod tests {
         let (early, late) = (("a", wave(0.5, LAST / 60)), ("b", wave(0.3, LAST / 60)));
         let mut alone = Fleet::new(Policy::default());
         alone.advance(&loads(std::slice::from_ref(&early)), LAST);
-        let before = alone.outlooks(&loads(std::slice::from_ref(&early)), LAST);
+        let (before, _) = alone.forecasts(&loads(std::slice::from_ref(&early)), LAST);
         let both = [early, late];
         alone.advance(&loads(&both), LAST);
-        let after = alone.outlooks(&loads(&both), LAST);
+        let (after, _) = alone.forecasts(&loads(&both), LAST);
         assert_eq!(after["a"], before["a"]);
         assert!(after["b"] < after["a"], "{after:?}");
         // and one that leaves is forgotten
         alone.advance(&loads(&both[1..]), LAST);
-        assert_eq!(alone.report().nodes, 1);
+        assert_eq!(alone.forecasts(&loads(&both[1..]), LAST).1.nodes, 1);
     }
 
     #[test]
@@ -218,12 +230,9 @@ mod tests {
         let all = [("wild", minutes)];
         let mut fleet = Fleet::new(Policy::default());
         fleet.advance(&loads(&all), LAST);
-        assert_eq!(fleet.outlooks(&loads(&all), LAST), BTreeMap::new());
-        assert!(
-            matches!(fleet.report().verdict, Verdict::Static { .. }),
-            "{:?}",
-            fleet.report()
-        );
+        let (outlooks, report) = fleet.forecasts(&loads(&all), LAST);
+        assert_eq!(outlooks, BTreeMap::new());
+        assert!(matches!(report.verdict, Verdict::Static { .. }), "{report:?}");
     }
 
     #[test]
@@ -233,7 +242,7 @@ mod tests {
         fleet.advance(&loads(&all), LAST);
         let years_later = LAST + 20 * 365 * 24 * HOUR;
         assert_eq!(fleet.advance(&loads(&all), years_later), 26 * 4 + 1);
-        assert_eq!(fleet.outlooks(&loads(&all), years_later), BTreeMap::new());
+        assert_eq!(fleet.forecasts(&loads(&all), years_later).0, BTreeMap::new());
         // set back again: nothing is over that was not
         assert_eq!(fleet.advance(&loads(&all), LAST), 0);
     }
@@ -244,6 +253,25 @@ mod tests {
         assert_eq!(fleet.advance(&BTreeMap::new(), LAST), 0);
         let empty = [("new", Minutes::default())];
         assert_eq!(fleet.advance(&loads(&empty), LAST), 0);
-        assert_eq!(fleet.report().nodes, 0);
+        assert_eq!(fleet.series.len(), 0);
+    }
+
+    #[test]
+    fn a_node_without_an_outlook_gets_the_middle_one_of_its_pool_where_there_is_any() {
+        for (known, expected) in [
+            (&[][..], None),
+            (&[("a", 300)], Some(300)),
+            (&[("a", 900), ("b", 100)], Some(900)),
+            (&[("a", 900), ("b", 100), ("c", 200)], Some(200)),
+        ] {
+            let outlook = |(node, milli): &(&str, u16)| ((*node).to_owned(), Outlook::of_milli(*milli));
+            let mut filled: BTreeMap<String, Outlook> = known.iter().map(outlook).collect();
+            fill(&mut filled, ["a", "b", "c", "x", "y"]);
+            let milli = |node: &str| filled.get(node).map(|outlook| outlook.milli());
+            assert_eq!((milli("x"), milli("y")), (expected, expected), "{known:?}");
+            for (node, outlook) in known {
+                assert_eq!(milli(node), Some(*outlook));
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::history::Reading;
-use crate::policy::{LOAD_BIN_LEAST_PERCENT, LOAD_MINUTES};
+use crate::policy::{LOAD_BIN_LEAST_PERCENT, LOAD_MINUTES, LOAD_STALE_MINUTES};
 
 /// The last [`LOAD_MINUTES`] of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,6 +42,23 @@ impl Minutes {
     #[must_use]
     pub fn last(&self) -> Option<i64> {
         (!self.loads.is_empty()).then_some(self.last)
+    }
+
+    /// Whether a minute was read lately, at `now` (seconds since 1970).
+    #[must_use]
+    pub fn is_fresh(&self, now: i64) -> bool {
+        self.is_within(LOAD_STALE_MINUTES, now)
+    }
+
+    /// Whether any of what is remembered is not too old to be remembered, at `now` (seconds since 1970).
+    #[must_use]
+    pub fn is_of_use(&self, now: i64) -> bool {
+        self.is_within(LOAD_MINUTES as i64, now)
+    }
+
+    fn is_within(&self, minutes: i64, now: i64) -> bool {
+        self.last()
+            .is_some_and(|last| last >= now.div_euclid(60) - minutes)
     }
 
     /// The first minute that is remembered.
