@@ -125,8 +125,11 @@ async fn a_failure_at_any_call_is_taken_back_and_answered_with_a_sentence() {
     let mut node = Node::new("H100-80GB", 1).await.with_api().await;
     node.start().await;
     // leave idle slices that must make way, so that there is something to take back
+    // both before either goes: the second would be given the slice of a first that is known to be gone
     for pod in ["a", "b"] {
         node.admit(pod, ONE, 1).await;
+    }
+    for pod in ["a", "b"] {
         node.remove(pod).await;
     }
     node.counts(&[]).await;

@@ -19,8 +19,11 @@ async fn an_agent_killed_within_any_step_leaves_nothing_that_the_next_one_does_n
         let mut node = Node::new("H100-80GB", 1).await.with_api().await;
         node.start().await;
         let kept = node.admit("kept", TWO, 1).await;
+        // both before either goes: the second would be given the slice of a first that is known to be gone
         for pod in ["a", "b"] {
             node.admit(pod, ONE, 1).await;
+        }
+        for pod in ["a", "b"] {
             node.remove(pod).await;
         }
         node.counts(&kept).await;
